@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "nccl_job.h"
@@ -102,6 +103,35 @@ TEST_F(NcclFailures, a_rank_that_dies_is_named_to_the_others_whose_launched_call
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The stream of the program is busy, so what NCCL was given on it cannot end.
+TEST_F(NcclFailures, a_stream_that_does_not_end_keeps_no_rank_for_long) {
+  std::atomic<bool> is_free{false};
+  std::vector<std::unique_ptr<OnDevice>> busy(kRanks);
+  std::vector<std::shared_ptr<cuda_test::DeviceVector<float>>> data(kRanks);
+  const Nanos began = monotonic_now();
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        OnDevice mine(rank);
+        warm_up(engine, rank, mine);
+        const auto at = static_cast<size_t>(rank);
+        busy[at] = std::make_unique<OnDevice>(rank);
+        data[at] = busy[at]->vector(std::vector<float>(100, 1.0F));
+        busy[at]->user().enqueue([&] { is_free.wait(false); });
+        const int64_t handle =
+            must_submit(engine, busy[at]->tensor(Collective::kAllreduce, "late", *data[at]));
+        ASSERT_TRUE(engine.wait_on_stream(handle, busy[at]->user().handle(), soon()).is_ok()) << "launched";
+        if (rank == 1) control().failing_member = 1;
+        if (rank == 1) control().fail_group = nccl::kInternalError;
+        EXPECT_FALSE(sum(engine, mine, "bad").is_ok());
+        engine.shutdown();
+      },
+      with_nccl());
+  EXPECT_LT(monotonic_now() - began, 20 * kSecond);
+  is_free = true;
+  is_free.notify_all();
+  for (const auto& one : busy) one->user().synchronize();
 }
 
 TEST_F(NcclFailures, communicators_that_do_not_come_up_are_warned_of_and_fail_at_a_deadline) {

@@ -181,8 +181,12 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return CUDA_SUCCESS;
 }
 
+// Waits for the work of the device, as freeing memory does.
 CUresult cuModuleUnload(CUmodule module) {
   const std::unique_ptr<Module> owned(reinterpret_cast<Module*>(module));
+  Machine& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  if (current_context() != nullptr) machine.drain(lock, current_context());
   return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "fixture.h"
+#include "rueda/memory/cuda/deferred_frees.h"
 #include "rueda/memory/cuda/kernels.h"
 
 namespace rueda::cuda {
@@ -156,6 +157,30 @@ TEST_F(CudaStream, that_is_none_is_refused) {
   int nothing = 0;
   EXPECT_THAT(cuda_test::device()->check_stream(reinterpret_cast<CUstream>(&nothing)).why,
               HasSubstr("not a stream of CUDA"));
+}
+
+// As after a loss: the stream of the program waits for a rank that never comes.
+TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
+  const auto device = cuda_test::device();
+  const auto stream = Stream::create(device).value();
+  std::atomic<bool> is_free{false};
+  const size_t before = cuda_test::device_bytes();
+  const auto began = monotonic_now();
+  {
+    const DeferredFrees frees(50 * kMillisecond);
+    auto first = DeviceBuffer::allocate(device, 1000).value();
+    ASSERT_TRUE(stream->call([&] { is_free.wait(false); }).is_ok());
+    first = {};
+  }
+  { auto second = DeviceBuffer::allocate(device, 1000).value(); }  // behind the first one
+  EXPECT_EQ(cuda_test::device_bytes(), before + 2000);
+  EXPECT_LT(monotonic_now() - began, 10 * kSecond);
+  is_free = true;
+  is_free.notify_all();
+  for (const Deadline deadline = Deadline::after(20 * kSecond);
+       cuda_test::device_bytes() != before && !deadline.is_past();)
+    std::this_thread::yield();
+  EXPECT_EQ(cuda_test::device_bytes(), before);
 }
 
 TEST_F(CudaStream, has_a_device) {

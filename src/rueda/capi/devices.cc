@@ -14,6 +14,7 @@
 
 #include "rueda/base/config.h"
 #include "rueda/capi/state.h"
+#include "rueda/memory/cuda/buffers.h"
 #include "rueda/memory/cuda/events.h"
 #include "rueda/rueda.h"
 #include "rueda/runtime/gpu.h"
@@ -147,19 +148,18 @@ int rueda_device_of_stream(void* stream) {
 int rueda_alloc_on_device(int32_t device, size_t bytes, void** memory) {
   if (memory == nullptr) return capi::fail(missing("rueda_alloc_on_device: memory"));
   return on_device(device, [&](const Opened& on) {
-    const cuda::Driver& driver = on.device->driver();
-    cuda::CUdeviceptr address = 0;
-    const cuda::CUresult result = driver.cuMemAlloc(&address, bytes == 0 ? 1 : bytes);
-    *memory = cuda::pointer_to(address);
-    return driver.check(result, "allocate " + std::to_string(bytes) + " bytes on the device");
+    Result<cuda::DeviceBuffer> made = cuda::DeviceBuffer::allocate(on.device, bytes == 0 ? 1 : bytes);
+    if (!made.is_ok()) return made.status();
+    *memory = made.value().release();
+    return Status::ok();
   });
 }
 
 void rueda_release_on_device(int32_t device, void* memory) {
   if (memory == nullptr) return;
-  on_device(device, [&](const Opened& on) {  // the driver waits for the work that uses the memory
-    const cuda::Driver& driver = on.device->driver();
-    return driver.check(driver.cuMemFree(cuda::address_of(memory)), "free memory");
+  on_device(device, [&](const Opened& on) {
+    (void)cuda::DeviceBuffer::adopt(on.device, memory);  // frees it, in a thread of rueda if one does that
+    return Status::ok();
   });
 }
 

@@ -29,6 +29,7 @@
 #include "rueda/backend/backend.h"
 #include "rueda/backend/device/peer.h"
 #include "rueda/backend/device/staged_call.h"
+#include "rueda/memory/cuda/deferred_frees.h"
 
 namespace rueda::backend {
 
@@ -88,6 +89,7 @@ class StagedBackend final : public Backend {
   void fail(StagedCall& call, const Status& why);
   Status ask_for_waking(StagedCall& call);
 
+  cuda::DeferredFrees frees_;  // first: destroyed last
   std::unique_ptr<PeerBackend> host_;
   std::shared_ptr<Shuttles> shuttles_;
   StagedOptions options_;

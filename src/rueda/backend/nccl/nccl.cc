@@ -14,7 +14,7 @@ namespace rueda::backend {
 namespace {
 
 constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
-constexpr Nanos kAbortTime = 10 * kSecond;       // how long an abort is waited for
+constexpr Nanos kAbortTime = 4 * kSecond;        // how long an abort is waited for
 constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
 
 // Waits until all that was launched has ended; false at the deadline.
@@ -296,11 +296,12 @@ void NcclBackend::abort(const Status& why) {
   if (gpu_ == nullptr) return;
   const Deadline deadline = Deadline::after(kAbortTime);
   const cuda::ScopedContext context(*gpu_->device());
-  if (is_enqueueing)  // the stream may still work for the call that was on its way
-    if (Result<std::shared_ptr<cuda::Event>> event = gpu_->record(); event.is_ok())
-      launched_.push_back(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
   for (const auto& event : launched_) event->condemn(why);
   const size_t left = communicators_.abort(gpu_->device(), deadline);
+  // The stream may still work for the call that was on its way. Until now NCCL may have enqueued something.
+  if (is_enqueueing)
+    if (Result<std::shared_ptr<cuda::Event>> event = gpu_->record(); event.is_ok())
+      launched_.push_back(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
   const bool has_ended = have_happened(launched_, deadline);
   if (left > 0 || !has_ended)
     RUEDA_LOG(kError, "NCCL has not ended what was launched within " + std::to_string(kAbortTime / kSecond) +

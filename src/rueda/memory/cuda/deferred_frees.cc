@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
+#include "rueda/base/log.h"
 #include "rueda/base/thread.h"
 
 namespace rueda::cuda {
@@ -40,11 +42,12 @@ void run(Queue& mine) {
     mine.changed.notify_all();
   }
   mine.is_running = false;
+  mine.changed.notify_all();
 }
 
 }  // namespace
 
-DeferredFrees::DeferredFrees() {
+DeferredFrees::DeferredFrees(Nanos patience) : patience_(patience) {
   Queue& mine = queue();
   const std::lock_guard lock(mine.mutex);
   ++mine.users;
@@ -55,20 +58,26 @@ DeferredFrees::DeferredFrees() {
 
 DeferredFrees::~DeferredFrees() {
   Queue& mine = queue();
-  std::thread last;
-  {
-    const std::lock_guard lock(mine.mutex);
-    if (--mine.users > 0) return;
-    mine.changed.notify_all();
-    last = std::move(mine.thread);
+  std::unique_lock lock(mine.mutex);
+  if (--mine.users > 0) return;
+  mine.changed.notify_all();
+  mine.changed.wait_for(lock, std::chrono::nanoseconds(patience_),
+                        [&] { return !mine.is_running || mine.users > 0; });
+  if (mine.users > 0) return;
+  if (!mine.is_running) {
+    if (mine.thread.joinable()) mine.thread.join();
+    return;
   }
-  if (last.joinable()) last.join();
+  RUEDA_LOG(
+      kWarning,
+      "The GPU still works on what it was given, so CUDA has not freed the memory of rueda there within " +
+          std::to_string(patience_ / kSecond) + " s; a thread of rueda waits for it.");
 }
 
 bool free_elsewhere(std::function<void()> free) {
   Queue& mine = queue();
   const std::lock_guard lock(mine.mutex);
-  if (mine.users == 0 || !mine.is_running) return false;
+  if (!mine.is_running) return false;
   mine.work.push_back(std::move(free));
   mine.changed.notify_all();
   return true;

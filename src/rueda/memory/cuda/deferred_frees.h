@@ -10,13 +10,18 @@
 namespace rueda::cuda {
 
 // While one of these lives, a thread of its own frees device memory and pinned memory in this process. The
-// last one waits until everything is freed.
+// last one waits a few seconds until everything is freed. A device that does not come to an end keeps the
+// thread after that, and the process goes on.
 class DeferredFrees {
  public:
-  DeferredFrees();
+  static constexpr Nanos kPatience = 5 * kSecond;
+  explicit DeferredFrees(Nanos patience = kPatience);
   ~DeferredFrees();
   DeferredFrees(const DeferredFrees&) = delete;
   DeferredFrees& operator=(const DeferredFrees&) = delete;
+
+ private:
+  Nanos patience_;
 };
 
 // Hands the work to that thread. False if there is none; then the caller frees.

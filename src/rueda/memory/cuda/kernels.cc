@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "rueda/memory/cuda/deferred_frees.h"
 #include "rueda/memory/cuda/device_kernels.h"
 #include "rueda/memory/cuda/kernels_ptx.h"
 
@@ -62,8 +63,11 @@ struct Kernels::State {
   explicit State(std::shared_ptr<const Device> of) : device(std::move(of)) {}
   ~State() {
     if (module == nullptr) return;
-    const ScopedContext current(*device);
-    if (current.status().is_ok()) (void)device->driver().cuModuleUnload(module);
+    const auto unload = [of = device, mine = module] {
+      const ScopedContext current(*of);
+      if (current.status().is_ok()) (void)of->driver().cuModuleUnload(mine);
+    };
+    if (!free_elsewhere(unload)) unload();
   }
   Result<CUfunction> find(const std::string& name);
   Status launch(Stream& stream, const std::string& name, uint64_t blocks, void** arguments);
