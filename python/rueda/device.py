@@ -181,7 +181,10 @@ class Memory:
     def __init__(self, device: int, size_bytes: int) -> None:
         made = c_void_p()
         self.address: int = 0
-        check(_core.alloc_on_device(device, size_bytes, byref(made)))
+        status = _core.alloc_on_device(device, size_bytes, byref(made))
+        if status == _core.UNAVAILABLE:
+            raise MemoryError(f"A result of {size_bytes} bytes: {_core.last_error()}")
+        check(status)
         self.address = made.value or 0
         self.device = device
         self.size_bytes = size_bytes
@@ -205,6 +208,12 @@ def copy(stream: Stream, target: int, source: int, size_bytes: int) -> None:
 
 
 def check(status: int) -> None:
-    """Raises HorovodInternalError unless the call of the engine that returned this succeeded."""
-    if status != _core.OK:
-        raise errors.internal_error(_core.last_error())
+    """Raises unless the call of the engine that returned this succeeded: ValueError for what this rank gave
+    (a stream of another device, or one that is being captured), else HorovodInternalError.
+    """
+    if status == _core.OK:
+        return
+    text = _core.last_error()
+    if status in (_core.INVALID_ARGUMENT, _core.UNSUPPORTED):
+        raise ValueError(text)
+    raise errors.internal_error(text)

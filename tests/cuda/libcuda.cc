@@ -207,6 +207,15 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuMemGetInfo(size_t* free, size_t* total) {
+  FAKE_CUDA_ENTER(cuMemGetInfo);
+  const std::lock_guard lock(machine.mutex);
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *free = machine.free_bytes[machine.index_of(current_context())];
+  *total = machine.memory_bytes;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   FAKE_CUDA_ENTER(cuMemAlloc);
   Context* const context = current_context();

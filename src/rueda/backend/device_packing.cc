@@ -30,7 +30,9 @@ size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack
 
 size_t DevicePacking::prepare(size_t bytes) {
   constexpr size_t kUnit = DeviceScratch::kUnit;
-  for (size_t units = bytes / kUnit + 1; units > 0; units /= 2)  // one more, for the gaps between tensors
+  const size_t spare = stream_.device()->free_bytes() / 2 / kUnit;  // the rest is for others, and for results
+  const size_t wanted = bytes / kUnit + 1;                          // one more, for the gaps between tensors
+  for (size_t units = std::min(wanted, spare); units > 0; units /= 2)
     if (reserve(units * kUnit).is_ok()) break;
   return buffer_.bytes();
 }

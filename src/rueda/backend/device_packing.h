@@ -41,8 +41,8 @@ class DevicePacking {
   DevicePacking(cuda::Stream& stream, cuda::Kernels& kernels, Copies copies = Copies::kNeeded)
       : stream_(stream), kernels_(kernels), copies_(copies) {}
 
-  // Allocates what the packing of so many bytes needs, or less if the device has less. Returns for how many
-  // bytes there is memory now; perhaps 0.
+  // Allocates what the packing of so many bytes needs, or less if that is more than half of what the device
+  // has left. Returns for how many bytes there is memory now; perhaps 0.
   size_t prepare(size_t bytes);
   [[nodiscard]] std::byte* memory() const { return buffer_.data(); }  // what was prepared
   // Frees that memory if no call has used it.

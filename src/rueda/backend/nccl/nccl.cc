@@ -147,7 +147,9 @@ Status NcclBackend::decide() {
   const Group& group = *call_.group;
   const std::string refusal = nccl::refusal_of(group, meetings_.introductions());
   if (!refusal.empty()) {
-    if (group.me == 0 && refused_.empty())
+    const bool is_new =
+        std::ranges::none_of(refused_, [&](const auto& one) { return one.second == refusal; });
+    if (group.me == 0 && is_new)
       RUEDA_LOG(kWarning, refusal + " GPU tensors of " + nccl::describe(group) + " go through host memory.");
     refused_[key_of(group)] = refusal;
     if (gpu_ != nullptr && communicators_.is_empty()) gpu_->packing().give_up_unused();

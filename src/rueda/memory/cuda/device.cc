@@ -54,6 +54,13 @@ Device::~Device() {
   if (context_ != nullptr) (void)driver_->cuDevicePrimaryCtxRelease(device_);
 }
 
+size_t Device::free_bytes() const {
+  const ScopedContext current(*this);
+  size_t free = 0, total = 0;
+  if (!current.status().is_ok() || driver_->cuMemGetInfo(&free, &total) != CUDA_SUCCESS) return 0;
+  return free;
+}
+
 Status Device::check_memory(const void* memory) const {
   if (memory == nullptr) return Status::ok();
   const ScopedContext current(*this);

@@ -30,6 +30,8 @@ class Device {
   [[nodiscard]] const CUuuid& uuid() const { return uuid_; }          // of the GPU, or of its MIG instance
   [[nodiscard]] const CUuuid& gpu_uuid() const { return gpu_uuid_; }  // of the GPU, whole or not
 
+  // How much of its memory nobody has, at this moment; 0 if the driver does not say.
+  [[nodiscard]] size_t free_bytes() const;
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
   [[nodiscard]] Status check_memory(const void* memory) const;
   // Fails if the stream is being captured into a CUDA graph, or is no stream of CUDA. Null: the default

@@ -98,6 +98,7 @@ inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driv
   F(cuCtxGetDevice, (CUdevice* device))                                                                     \
   F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode))                                         \
   /* memory */                                                                                              \
+  F(cuMemGetInfo, (size_t* free, size_t* total))                                                            \
   F(cuMemAlloc, (CUdeviceptr* address, size_t bytes))                                                       \
   F(cuMemFree, (CUdeviceptr address))                                                                       \
   F(cuMemHostAlloc, (void** address, size_t bytes, unsigned flags))                                         \
