@@ -35,8 +35,8 @@ def see(array):
 """
 
 
-def run(body, ranks=2, backend="staged"):
-    assert_all_succeed(fake_gpu.launch(ranks, PREPARE + body, backend))
+def run(body, ranks=2, backend="staged", **settings):
+    assert_all_succeed(fake_gpu.launch(ranks, PREPARE + body, backend, **settings))
 
 
 @pytest.mark.parametrize("backend", fake_gpu.BACKENDS)
@@ -214,6 +214,43 @@ with pytest.raises(hvd.HorovodInternalError, match="CPU/GPU device selection"):
     hvd.allreduce(mine() if me else np.ones(5, "float32"), name="where")
 assert (see(hvd.allreduce(mine(), op=hvd.Sum)) == total).all()
 """)
+
+
+@pytest.mark.parametrize("backend", fake_gpu.BACKENDS)
+def test_no_call_waits_for_other_work_of_the_gpu(backend):
+    run(
+        """
+import ctypes
+inputs = [mine((5000,)) for _ in range(4)]
+warm = [hvd.allreduce(inputs[0], op=hvd.Sum), hvd.allgather(inputs[0])]
+driver.synchronize(stream)
+hvd.barrier()
+sleep = ctypes.cast(ctypes.CDLL("libc.so.6").sleep, ctypes.c_void_p)
+driver("cuLaunchHostFunc", ctypes.c_void_p(driver.stream()), sleep, ctypes.c_void_p(8))
+began = time.monotonic()
+warm = hvd.allgather(inputs[1])  # what it replaces is freed, for which CUDA waits until the GPU is idle
+warm = hvd.allreduce(inputs[2], op=hvd.Sum)
+warm = hvd.allgather(inputs[3])
+assert time.monotonic() - began < 4
+""",
+        backend=backend,
+    )
+
+
+def test_without_memory_for_a_result_a_rank_says_so_and_goes_on():
+    run(
+        """
+try:
+    big = hvd.allreduce(fake_gpu.array(driver, np.ones(3_000_000), stream), name="big")
+except MemoryError as error:
+    assert "12000000 bytes" in str(error) and "CUDA cannot allocate" in str(error), error
+else:
+    raise AssertionError("there was memory")
+assert (see(hvd.allreduce(mine(), op=hvd.Sum)) == 1).all()
+""",
+        ranks=1,
+        MEMORY=30_000_000,
+    )
 
 
 def test_process_sets_and_a_second_init():
