@@ -134,6 +134,56 @@ TEST_F(NcclFailures, a_stream_that_does_not_end_keeps_no_rank_for_long) {
   for (const auto& one : busy) one->user().synchronize();
 }
 
+// CUDA lets whoever enqueues wait while the queue of a stream is full; the engine must not come to that.
+TEST_F(NcclFailures, calls_behind_a_busy_gpu_do_not_keep_a_rank_from_the_news) {
+  std::atomic<bool> is_free{false};
+  std::vector<std::unique_ptr<OnDevice>> busy(kRanks);
+  std::vector<std::shared_ptr<cuda_test::DeviceVector<float>>> data(kRanks);
+  const auto body = [&](Engine& engine, Rank rank) {
+    OnDevice mine(rank);
+    warm_up(engine, rank, mine);
+    const auto at = static_cast<size_t>(rank);
+    busy[at] = std::make_unique<OnDevice>(rank);
+    busy[at]->user().enqueue([&] { is_free.wait(false); });
+    constexpr int kCalls = 600;
+    data[at] = busy[at]->vector(std::vector<float>(kCalls, 1.0F));
+    int64_t last = 0;
+    for (int i = 0; i < kCalls; ++i) {
+      Tensor one = busy[at]->tensor(Collective::kAllreduce, "t" + std::to_string(i), *data[at]);
+      one.request.shape = {1};
+      one.input = one.output = data[at]->data() + i;
+      last = must_submit(engine, std::move(one));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // as many are launched as can be
+    if (rank == 1) cuda_test::fail_device(1, 700);                // with the next work
+    if (rank == 1) mine.user().enqueue([] {});
+    const Status status = engine.wait(last, Deadline::after(10 * kSecond));
+    EXPECT_FALSE(status.is_ok());
+    EXPECT_THAT(status.why, HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")) << "rank " << rank;
+    is_free = true;
+    is_free.notify_all();
+  };
+  job_.run(body, with_nccl({{"RUEDA_FUSION_THRESHOLD", "0"}}));
+  control().communicators = 0;  // what the device that failed was given keeps some
+}
+
+TEST_F(NcclFailures, a_device_that_fails_after_the_launch_ends_the_epoch_though_nobody_waits_for_it) {
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        OnDevice mine(rank);
+        warm_up(engine, rank, mine);
+        const auto data = mine.vector(std::vector<float>(100, 1.0F));
+        const int64_t handle = must_submit(engine, mine.tensor(Collective::kAllreduce, "last", *data));
+        if (rank == 1) cuda_test::fail_device(1, 700);  // with the next work
+        (void)engine.wait_on_stream(handle, mine.user().handle(), soon());
+        for (const Deadline deadline = soon(); engine.health().is_ok() && !deadline.is_past();)
+          std::this_thread::yield();
+        EXPECT_THAT(engine.health().why, HasSubstr("rank 1 (host a")) << "rank " << rank;
+      },
+      with_nccl());
+  control().communicators = 0;  // as above
+}
+
 TEST_F(NcclFailures, communicators_that_do_not_come_up_are_warned_of_and_fail_at_a_deadline) {
   testing::internal::CaptureStderr();
   control().never_ready = true;

@@ -109,6 +109,12 @@ std::shared_ptr<Stream> Machine::start_stream(Context* context) {
   return stream;
 }
 
+void Machine::wait_for_room(std::unique_lock<std::mutex>& lock, CUstream stream) {
+  constexpr size_t kMost = 1024;
+  const std::shared_ptr<Stream> in = find(stream);
+  if (in != nullptr) changed.wait(lock, [&] { return in->work.size() < kMost; });
+}
+
 void Machine::enqueue(const std::shared_ptr<Stream>& stream, std::function<void()> work) {
   stream->work.push_back(std::move(work));
   changed.notify_all();

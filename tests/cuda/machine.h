@@ -110,11 +110,13 @@ class Machine {
   CUresult failure_of(const Context* context) { return health[index_of(context)].failure; }
   size_t index_of(const Context* context) const { return static_cast<size_t>(context->device); }
   std::shared_ptr<Stream> start_stream(Context* context);
-  // The stream does the work later, unless its device has failed by then.
+  // The stream does the work later, unless its device has failed by then. Its queue must have room.
   void enqueue(const std::shared_ptr<Stream>& stream, std::function<void()> work);
   // Before what CUDA calls potentially unsafe: to allocate or free, to ask an event. While a stream is being
   // captured, a thread may do this only as its capture mode says; otherwise the captures are invalid.
   CUresult check_unsafe();
+  // Waits until the stream has room in its queue, as CUDA does whenever it is given something.
+  void wait_for_room(std::unique_lock<std::mutex>& lock, CUstream stream);
   // Waits until no stream of the context's device has any work left.
   void drain(std::unique_lock<std::mutex>& lock, const Context* context);
 

@@ -53,7 +53,8 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   FAKE_CUDA_ENTER(cuMemcpyAsync);
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_room(lock, stream);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (const CUresult bad = check(machine, in); bad != CUDA_SUCCESS) return bad;
   // Of memory that is not pinned, CUDA would copy in other ways; nobody here should want that.
@@ -67,7 +68,8 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   FAKE_CUDA_ENTER(cuStreamWaitEvent);
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_room(lock, stream);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (const CUresult bad = check(machine, in); bad != CUDA_SUCCESS) return bad;
   const std::shared_ptr<Event> awaited = machine.find(event);
@@ -112,7 +114,8 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
   FAKE_CUDA_ENTER(cuLaunchHostFunc);
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_room(lock, stream);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (const CUresult bad = check(machine, in); bad != CUDA_SUCCESS) return bad;
   machine.enqueue(in, [function, argument] { function(argument); });
@@ -138,7 +141,8 @@ CUresult cuEventDestroy(CUevent event) {
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   FAKE_CUDA_ENTER(cuEventRecord);
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_room(lock, stream);
   const std::shared_ptr<Stream> in = machine.find(stream);
   const std::shared_ptr<Event> mine = machine.find(event);
   if (in == nullptr || mine == nullptr || in->context != mine->context) return CUDA_ERROR_INVALID_HANDLE;
@@ -204,7 +208,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned, unsigned block_x, unsigned,
                         unsigned, unsigned, CUstream stream, void** arguments, void**) {
   FAKE_CUDA_ENTER(cuLaunchKernel);
-  const std::lock_guard lock(machine.mutex);
+  std::unique_lock lock(machine.mutex);
+  machine.wait_for_room(lock, stream);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (const CUresult bad = check(machine, in); bad != CUDA_SUCCESS) return bad;
   const auto& kernel = *reinterpret_cast<const HostKernel*>(function);

@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "rueda/backend/cuda_tensor.h"
 #include "rueda/backend/nccl/identity.h"
@@ -14,18 +16,20 @@ namespace rueda::backend {
 namespace {
 
 constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
-constexpr Nanos kAbortTime = 4 * kSecond;        // how long an abort is waited for
-constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
-
-// Waits until all that was launched has ended; false at the deadline.
-bool have_happened(const std::deque<std::shared_ptr<CudaEvent>>& launched, Deadline deadline) {
-  return std::ranges::all_of(launched, [&](const auto& event) { return event->wait(deadline).has_value(); });
-}
+constexpr Nanos kLookForRoomEvery = 100 * kMicrosecond;
+constexpr Nanos kAbortTime = 4 * kSecond;   // how long an abort is waited for
+constexpr Nanos kFinishTime = 5 * kSecond;  // the same for an orderly end
 
 }  // namespace
 
 NcclBackend::NcclBackend(NcclOptions options)
     : options_(std::move(options)), meetings_(std::move(options_.host)), communicators_(options_.library) {}
+
+// Waits until all that was launched has ended; false at the deadline.
+bool NcclBackend::have_happened(const std::deque<Launched>& launched, Deadline deadline) {
+  return std::ranges::all_of(launched,
+                             [&](const Launched& one) { return one.event->wait(deadline).has_value(); });
+}
 
 NcclBackend::~NcclBackend() {
   if (gpu_ == nullptr) return;
@@ -56,6 +60,7 @@ void NcclBackend::begin(const Call& call) {
   RUEDA_CHECK(has_room(call.order), "one call at a time is on its way to the stream");
   call_ = call;
   parts_done_ = 0;
+  entries_ = 0;
   culprit_.reset();
   communicator_ = nullptr;
   by_levels_ = nullptr;
@@ -239,7 +244,9 @@ bool NcclBackend::finish_meeting() {
 bool NcclBackend::progress(std::vector<Done>& done) {
   bool moved = meetings_.progress(done);
   while (advance()) moved = true;
+  const bool was_full = is_full();
   watch_launched();
+  if (was_full && !is_full()) moved = true;
   for (Done& each : std::exchange(done_, {})) {
     done.push_back(std::move(each));
     moved = true;
@@ -247,8 +254,19 @@ bool NcclBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
+void NcclBackend::keep(std::shared_ptr<CudaEvent> event) {
+  launched_.push_back({.event = std::move(event), .entries = entries_});
+  queued_ += entries_;
+}
+
 void NcclBackend::watch_launched() {
-  while (!launched_.empty() && launched_.front()->outcome()) launched_.pop_front();
+  while (!launched_.empty()) {
+    const std::optional<Status> outcome = launched_.front().event->outcome();
+    if (!outcome) break;
+    if (broken_.is_ok()) broken_ = *outcome;
+    queued_ -= launched_.front().entries;
+    launched_.pop_front();
+  }
   if (!broken_.is_ok() || gpu_ == nullptr) return;
   const Nanos now = monotonic_now();
   if (now < next_look_) return;
@@ -258,8 +276,7 @@ void NcclBackend::watch_launched() {
 }
 
 bool NcclBackend::is_idle() const {
-  return state_ == State::kIdle && done_.empty() && meetings_.is_idle() &&
-         std::ranges::all_of(launched_, [](const auto& event) { return event->outcome().has_value(); });
+  return state_ == State::kIdle && done_.empty() && meetings_.is_idle() && launched_.empty();
 }
 
 bool NcclBackend::prepare_sleep() {
@@ -267,7 +284,9 @@ bool NcclBackend::prepare_sleep() {
   // but not instead of the threads that do it.
   const bool must_ask = is_asking_nccl();
   if (must_ask) sched_yield();
-  return !must_ask && done_.empty() && meetings_.prepare_sleep();
+  // Nor does CUDA say when there is room again, without an entry of its own.
+  if (is_full()) std::this_thread::sleep_for(std::chrono::nanoseconds(kLookForRoomEvery));
+  return !must_ask && !is_full() && done_.empty() && meetings_.prepare_sleep();
 }
 
 Status NcclBackend::device_failure() const { return broken_.is_ok() ? meetings_.device_failure() : broken_; }
@@ -298,18 +317,19 @@ void NcclBackend::abort(const Status& why) {
   if (gpu_ == nullptr) return;
   const Deadline deadline = Deadline::after(kAbortTime);
   const cuda::ScopedContext context(*gpu_->device());
-  for (const auto& event : launched_) event->condemn(why);
+  for (const Launched& one : launched_) one.event->condemn(why);
   const size_t left = communicators_.abort(gpu_->device(), deadline);
   // The stream may still work for the call that was on its way. Until now NCCL may have enqueued something.
   if (is_enqueueing)
     if (Result<std::shared_ptr<cuda::Event>> event = gpu_->record(); event.is_ok())
-      launched_.push_back(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
+      keep(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
   const bool has_ended = have_happened(launched_, deadline);
   if (left > 0 || !has_ended)
     RUEDA_LOG(kError, "NCCL has not ended what was launched within " + std::to_string(kAbortTime / kSecond) +
                           " s after the abort of its communicators; tensors of the GPU may still change.");
-  for (const auto& event : launched_) event->fail(why);
+  for (const Launched& one : launched_) one.event->fail(why);
   launched_.clear();
+  queued_ = 0;
 }
 
 }  // namespace rueda::backend

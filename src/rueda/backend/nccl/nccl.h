@@ -17,7 +17,8 @@
 // An Adasum is launched level by level of its tree (adasum.h): kLaunching comes once for each.
 //
 // Then results are scaled and unpacked on the stream, and Done carries the event after that. One call at a
-// time is on its way to the stream; any number is launched.
+// time is on its way to the stream. Many are launched, but no more than the queue of a stream holds: behind a
+// full queue the engine thread would wait inside of CUDA, and no longer notice that a member was lost.
 //
 // When a process set is new, each member allocates memory for packed tensors, as much as a call may need, and
 // tells the others how much it got. A call that needs more than the least of these is launched in parts.
@@ -78,6 +79,8 @@ class NcclBackend final : public Backend {
   NcclBackend& operator=(const NcclBackend&) = delete;
 
   static constexpr int kPatience = 4;
+  // Calls are held back while those launched take so many entries in the queue of the stream. CUDA has 1024.
+  static constexpr size_t kMostQueued = 512;
 
   // Whether NCCL can run such a call at all.
   [[nodiscard]] static bool runs(const schedule::Spec& spec);
@@ -96,7 +99,7 @@ class NcclBackend final : public Backend {
     return group.id == 0 ? bucket_bytes_ : 0;
   }
   [[nodiscard]] bool has_room(uint64_t) const override {
-    return state_ == State::kIdle && meetings_.has_room();
+    return state_ == State::kIdle && !is_full() && meetings_.has_room();
   }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
@@ -121,6 +124,12 @@ class NcclBackend final : public Backend {
     kProbing,
     kLaunching,
     kBetween
+  };
+
+  // A call that was launched.
+  struct Launched {
+    std::shared_ptr<CudaEvent> event;
+    size_t entries = 0;  // in the queue of the stream, about
   };
 
   void begin(const Call& call);
@@ -148,7 +157,10 @@ class NcclBackend final : public Backend {
   nccl::ResultCode issue(const nccl::Step& step);
   Status complete();
   void end(const Status& status, std::shared_ptr<CudaEvent> event = nullptr);
+  void keep(std::shared_ptr<CudaEvent> event);
   void watch_launched();
+  static bool have_happened(const std::deque<Launched>& launched, Deadline deadline);
+  [[nodiscard]] bool is_full() const { return queued_ >= kMostQueued; }
   static std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) {
     return {group.id, group.members};
   }
@@ -187,6 +199,7 @@ class NcclBackend final : public Backend {
   Call call_;
   Call part_;                      // of it, which is on its way: the same with fewer segments
   size_t parts_done_ = 0;          // segments of the parts before it
+  size_t entries_ = 0;             // that it takes in the queue of the stream until now, about
   std::optional<size_t> culprit_;  // the segment that cannot be used, if one cannot
   nccl::Communicator* communicator_ = nullptr;
   nccl::Scaling scaling_;
@@ -198,9 +211,10 @@ class NcclBackend final : public Backend {
   std::optional<Deadline> warning_;          // of kConnecting; empty: has been given
 
   std::vector<Done> done_;
-  std::deque<std::shared_ptr<CudaEvent>> launched_;  // those that have not happened
-  Nanos next_look_ = 0;                              // at the communicators
-  Status broken_;                                    // why nothing can run any more
+  std::deque<Launched> launched_;  // those whose event has not happened
+  size_t queued_ = 0;              // entries of the stream's queue that they take
+  Nanos next_look_ = 0;            // at the communicators
+  Status broken_;                  // why nothing can run any more
 };
 
 }  // namespace rueda::backend

@@ -6,6 +6,14 @@
 #include "rueda/backend/nccl/nccl.h"
 
 namespace rueda::backend {
+namespace {
+
+// What is put into the queue of the stream, at most.
+constexpr size_t kEntriesOfPacking = 10;  // tables, kernels of packing, scaling and unpacking, the event
+constexpr size_t kEntriesOfGroup = 4;     // NCCL's kernel, and what it puts around it
+constexpr size_t kEntriesOfLevel = 6;     // the kernels of an Adasum
+
+}  // namespace
 
 nccl::ResultCode NcclBackend::issue(const nccl::Step& step) {
   const nccl::Functions& call = nccl();
@@ -41,6 +49,7 @@ Status NcclBackend::launch() {
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   call_.note(Activity::kPack);
+  entries_ += kEntriesOfPacking + part_.segments.size();  // each has an event that is waited for
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
   const std::span<const Run> runs = gpu_->packing().runs();
@@ -68,6 +77,7 @@ Status NcclBackend::begin_adasum() {
 // NCCL has enqueued an exchange of the tree, if there was one. True: another one is on its way.
 Result<bool> NcclBackend::climb() {
   if (!adasum_->is_combined()) {
+    entries_ += kEntriesOfLevel;
     if (const Status status = adasum_->combine(); !status.is_ok()) return status;
     if (!adasum_->is_combined()) {
       if (const Status status = launch(adasum_->exchange()); !status.is_ok()) return status;
@@ -81,6 +91,7 @@ Result<bool> NcclBackend::climb() {
 
 Status NcclBackend::launch(std::span<const nccl::Step> steps) {
   if (steps.empty()) return Status::ok();
+  entries_ += kEntriesOfGroup;
   nccl::ResultCode first = nccl().GroupStart();
   for (const nccl::Step& step : steps) {
     const nccl::ResultCode issued = issue(step);
@@ -107,7 +118,7 @@ Status NcclBackend::complete() {
   if (parts_done_ < call_.segments.size()) return launch();
   const auto launched = gpu_->launched(*options_.devices, call_.segments);
   if (!launched.is_ok()) return launched.status();
-  launched_.push_back(launched.value());
+  keep(launched.value());
   if (adasum_ != nullptr) adasum_->enqueued_until(launched.value());
   end(Status::ok(), launched.value());
   return Status::ok();

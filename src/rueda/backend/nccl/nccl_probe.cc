@@ -73,7 +73,7 @@ Status NcclBackend::end_probe() {
   if (!context.status().is_ok()) return context.status();
   const auto launched = gpu_->launched(*options_.devices, {});
   if (!launched.is_ok()) return launched.status();
-  launched_.push_back(launched.value());
+  keep(launched.value());
   return launch();
 }
 
