@@ -280,6 +280,27 @@ TEST_F(CudaShuttle, gathers_smaller_parts_with_less_memory_and_copies_each_with_
   }
 }
 
+TEST_F(CudaShuttle, copies_each_tensor_and_says_once_why_where_kernels_are_not_compiled) {
+  constexpr int kUnsupportedPtx = 222;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    cuda_test::plant("cuModuleLoadData", 1, kUnsupportedPtx);
+    const size_t launches = cuda_test::calls("cuLaunchKernel"), copies = cuda_test::calls("cuMemcpyAsync");
+    auto shuttle = Shuttle::open(
+        device_, [] {}, 1 << 20);
+    ASSERT_TRUE(shuttle.is_ok()) << shuttle.status().why;
+    round_trip(*shuttle.value());
+    EXPECT_EQ(cuda_test::calls("cuLaunchKernel") - launches, 0U);
+    EXPECT_EQ(cuda_test::calls("cuMemcpyAsync") - copies, 200U);
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  const size_t warning = text.find("small GPU tensors are copied to the host one by one");
+  ASSERT_NE(warning, std::string::npos) << text;
+  EXPECT_EQ(text.find("small GPU", warning + 1), std::string::npos) << text;
+  EXPECT_THAT(text, HasSubstr("cannot compile the kernels for Device of the tests"));
+  EXPECT_THAT(text, HasSubstr("libnvidia-ptxjitcompiler.so.1"));
+}
+
 TEST_F(CudaShuttle, wakes_the_engine_when_tensors_are_ready_and_when_copies_have_ended) {
   std::atomic<int> wakes{0};
   const auto shuttle = Shuttle::open(
