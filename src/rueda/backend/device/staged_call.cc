@@ -74,13 +74,14 @@ bool StagedCall::is_over() const {
 
 Status StagedCall::prepare(Shuttles& shuttles) {
   shuttle_of_.assign(call.segments.size(), nullptr);
+  TensorChecks tensors;
   for (size_t i = 0; has_tensors_ && i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
     culprit = i;
     const Result<Shuttle*> shuttle = shuttles.get(segment.memory.device);
     if (!shuttle.is_ok()) return local_fault(shuttle.status());
     shuttle_of_[i] = shuttle.value();
-    if (Status s = check_tensor(*shuttle.value()->device(), segment); !s.is_ok()) return s;
+    if (Status s = tensors.check(shuttle.value()->device(), segment); !s.is_ok()) return s;
   }
   culprit.reset();
   return Status::ok();
