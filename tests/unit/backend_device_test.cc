@@ -334,6 +334,16 @@ TEST_F(CudaShuttle, a_buffer_is_free_again_only_when_its_copies_have_ended) {
   EXPECT_EQ(buffers.take(device_, 1000).value(), buffer);
 }
 
+TEST_F(CudaShuttle, a_buffer_that_cannot_be_pinned_says_what_to_set) {
+  StagingBuffers buffers(1, 1 << 20);
+  cuda_test::plant("cuMemHostAlloc", 1, cuda::CUDA_ERROR_OUT_OF_MEMORY);
+  const Status refused = buffers.take(device_, 100'000).status();
+  EXPECT_THAT(refused.why, HasSubstr("cannot pin 131072 bytes of host memory"));
+  EXPECT_THAT(refused.why, HasSubstr("set RUEDA_STAGING_BYTES lower on rank 0"));
+  EXPECT_THAT(refused.why, HasSubstr("ulimit -l"));
+  EXPECT_TRUE(buffers.take(device_, 100'000).is_ok()) << "the next call may find memory";
+}
+
 TEST_F(CudaShuttle, an_event_that_the_backend_fails_has_happened_for_all_who_wait) {
   cuda_test::UserStream user(device_);
   std::atomic<bool> is_open{false};

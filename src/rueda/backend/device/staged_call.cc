@@ -131,7 +131,11 @@ Result<bool> StagedCall::fetch() {
   const size_t bytes = place + bytes_of(section.plan.taken, call);
   const Result<StagingBuffer*> buffer =
       buffers->take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
-  if (!buffer.is_ok()) return local_fault(buffer.status());
+  if (!buffer.is_ok()) {
+    const std::vector<SectionRun>& runs = section.plan.in.empty() ? section.plan.out : section.plan.in;
+    if (!runs.empty()) culprit = runs.front().segment;
+    return local_fault(buffer.status());
+  }
   if (buffer.value() == nullptr) return false;
   section.buffer = buffer.value();
   std::byte* const memory = section.buffer->data();
