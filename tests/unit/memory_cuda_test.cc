@@ -189,10 +189,10 @@ TEST_F(CudaStream, that_is_none_is_refused) {
 }
 
 TEST_F(CudaStream, has_a_device) {
-  const auto device = cuda_test::device(1);
+  const auto device = cuda_test::device(1), other = cuda_test::device(0);
   const auto stream = Stream::create(device).value();
   EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
-  const ScopedContext current(*cuda_test::device(0));
+  const ScopedContext current(*other);
   EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
   EXPECT_EQ(device_of_stream(device->driver(), nullptr), 0) << "that of the device that is current";
   int nothing = 0;

@@ -77,9 +77,9 @@ struct Bfloat16 {
   using Wide = float;
   RUEDA_DEVICE float widen(U16 raw) { return float_of(static_cast<U32>(raw) << 16); }
   RUEDA_DEVICE U16 narrow(float wide) {
-    const U32 bits = bits_of(wide);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<U16>(bits >> 16 | 0x40u);  // NaN stays NaN
-    return static_cast<U16>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+    const U32 bits = bits_of(wide), rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    return static_cast<U16>((is_nan ? bits | 0x400000u : rounded) >> 16);  // NaN stays NaN
   }
 };
 
@@ -162,6 +162,16 @@ template <class Float>
 RUEDA_DEVICE Float scaled(Float x, FloatScale<Float> by) {
   return (by.inverse != 0 ? x * by.inverse : x / by.divisor) * by.factor;
 }
+// By a power of two alone: no branch between the elements of a group.
+template <class Float>
+struct InverseScale {
+  Float inverse, factor;
+};
+template <class Float>
+RUEDA_DEVICE Float scaled(Float x, InverseScale<Float> by) {
+  return x * by.inverse * by.factor;
+}
+
 template <class T>
 RUEDA_DEVICE T scaled(T x, ScaleBy by) {
   if (by.factor == 1.0) return static_cast<T>(static_cast<I64>(x) / by.divisor);
@@ -194,18 +204,31 @@ struct Arithmetic<Bool> {
   RUEDA_DEVICE U8 add(U8 a, U8 b) { return a != 0 || b != 0 ? 1 : 0; }
 };
 
-template <class Type>
-RUEDA_DEVICE void scale_elements(Place at, const void* from, void* to, U64 count, ScaleBy scale) {
+template <class Type, class Scale>
+RUEDA_DEVICE void scale_elements_by(Place at, const void* from, void* to, U64 count, Scale by) {
   using Raw = typename Type::Raw;
   const Raw* in = static_cast<const Raw*>(from);
   Raw* out = static_cast<Raw*>(to);
-  const auto by = prepared(scale, typename Type::Wide{});
   in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, in, out), count, [=](U64 i, auto times) {
     auto group = load<decltype(times)::kCount>(in + i);
     RUEDA_UNROLL
     for (Raw& x : group.of) x = Type::narrow(Arithmetic<Type>::scale(Type::widen(x), by));
     store(group, out + i);
   });
+}
+
+template <class Type, class Float>
+RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, FloatScale<Float> by) {
+  if (by.inverse == 0) return scale_elements_by<Type>(at, from, to, count, by);
+  scale_elements_by<Type>(at, from, to, count, InverseScale<Float>{by.inverse, by.factor});
+}
+template <class Type>
+RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, ScaleBy by) {
+  scale_elements_by<Type>(at, from, to, count, by);
+}
+template <class Type>
+RUEDA_DEVICE void scale_elements(Place at, const void* from, void* to, U64 count, ScaleBy by) {
+  scale_prepared<Type>(at, from, to, count, prepared(by, typename Type::Wide{}));
 }
 
 template <class Type>
@@ -259,13 +282,13 @@ RUEDA_DEVICE U64 head_of_sum(U64 count, const Sources& sources, const Raw* out) 
 
 // `to` may be one of the sources.
 template <class Type>
-RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, ScaleBy prescale,
+RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, double prescale,
                                ScaleBy finish) {
   using Raw = typename Type::Raw;
   Raw* out = static_cast<Raw*>(to);
-  const auto before = prepared(prescale, typename Type::Wide{});
+  const auto before = prepared(ScaleBy{.factor = prescale, .divisor = 1}, typename Type::Wide{});
   const auto after = prepared(finish, typename Type::Wide{});
-  const bool is_prescaled = prescale.factor != 1.0;
+  const bool is_prescaled = prescale != 1.0;
   const U64 head = head_of_sum(count, sources, out);
   in_groups<kGroup<Raw>>(share_of_grid(at), head, count, [=, &sources](U64 i, auto times) {
     constexpr U32 kCount = decltype(times)::kCount;
@@ -316,12 +339,12 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
 
 // Every kernel by name, as RUEDA_KERNELS(F): F(name, (parameters), call of its body). `at` is the place of
 // the thread. There is no other list.
-#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                    \
-  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                    \
-    scale_elements<Type>(at, from, to, count, by))                                               \
-  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),                \
-    add_elements<Type>(at, one, other, to, count))                                               \
-  F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, ScaleBy prescale, ScaleBy finish), \
+#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                   \
+  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                   \
+    scale_elements<Type>(at, from, to, count, by))                                              \
+  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),               \
+    add_elements<Type>(at, one, other, to, count))                                              \
+  F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, double prescale, ScaleBy finish), \
     sum_elements<Type>(at, sources, to, count, prescale, finish))
 
 #define RUEDA_KERNELS_OF_ADASUM(F, dtype, T)                                                             \

@@ -236,10 +236,9 @@ Status Kernels::sum(Stream& stream, DType dtype, std::span<const void* const> so
   RUEDA_CHECK(!sources.empty() && sources.size() <= kMostSummed, "a sum has few sources");
   device::Sources of{.of = {}, .count = static_cast<uint32_t>(sources.size())};
   std::ranges::copy(sources, of.of);
-  device::ScaleBy before{.factor = prescale, .divisor = 1};
   device::ScaleBy after{.factor = scale.factor, .divisor = scale.divisor};
   uint64_t elements = count;
-  void* arguments[] = {&of, &to, &elements, &before, &after};
+  void* arguments[] = {&of, &to, &elements, &prescale, &after};
   return state_->launch(stream, "rueda_sum_" + std::string(name_of(dtype)),
                         count / (kThreads * kElementsPerThread), arguments);
 }
