@@ -301,23 +301,34 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  FAKE_CUDA_ENTER(cuPointerGetAttribute);
-  const std::lock_guard lock(machine.mutex);
-  const Allocation* found = machine.find(address, 1);
-  if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+namespace {
+
+// Null, or what stands for it, of memory that CUDA does not know. The machine's mutex is held.
+CUresult attribute_of(const Allocation* memory, CUpointer_attribute attribute, void* value) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *static_cast<CUcontext*>(value) = handle_of(found->context);
+      *static_cast<CUcontext*>(value) = memory == nullptr ? nullptr : handle_of(memory->context);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(value) = found->is_device ? kMemoryTypeDevice : 1;
+      *static_cast<unsigned*>(value) = memory == nullptr ? 0 : memory->is_device ? kMemoryTypeDevice : 1;
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(value) = found->context->device;
+      *static_cast<int*>(value) = memory == nullptr ? -2 : memory->context->device;
       return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuPointerGetAttributes);
+  const std::lock_guard lock(machine.mutex);
+  const Allocation* const found = machine.find(address, 1);
+  for (unsigned i = 0; i < count; ++i)
+    if (const CUresult bad = attribute_of(found, attributes[i], values[i]); bad != CUDA_SUCCESS) return bad;
+  return CUDA_SUCCESS;
 }
 
 // ---- for programs that find symbols by themselves: tests in Python, and those of rueda ----
@@ -331,6 +342,14 @@ FAKE_CUDA_API CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   return cuMemAlloc(address, bytes);
 }
 FAKE_CUDA_API CUresult cuMemFree_v2(CUdeviceptr address) { return cuMemFree(address); }
+
+FAKE_CUDA_API CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
+                                             CUdeviceptr address) {
+  Machine& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const Allocation* const found = machine.find(address, 1);
+  return found == nullptr ? CUDA_ERROR_INVALID_VALUE : attribute_of(found, attribute, value);
+}
 
 FAKE_CUDA_API CUresult cuCtxSetCurrent(CUcontext context) {
   if (!current_contexts().empty()) current_contexts().pop_back();

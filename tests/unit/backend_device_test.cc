@@ -280,6 +280,27 @@ TEST_F(CudaShuttle, gathers_smaller_parts_with_less_memory_and_copies_each_with_
   }
 }
 
+TEST_F(CudaShuttle, copies_each_tensor_and_says_once_why_where_kernels_are_not_compiled) {
+  constexpr int kUnsupportedPtx = 222;
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    cuda_test::plant("cuModuleLoadData", 1, kUnsupportedPtx);
+    const size_t launches = cuda_test::calls("cuLaunchKernel"), copies = cuda_test::calls("cuMemcpyAsync");
+    auto shuttle = Shuttle::open(
+        device_, [] {}, 1 << 20);
+    ASSERT_TRUE(shuttle.is_ok()) << shuttle.status().why;
+    round_trip(*shuttle.value());
+    EXPECT_EQ(cuda_test::calls("cuLaunchKernel") - launches, 0U);
+    EXPECT_EQ(cuda_test::calls("cuMemcpyAsync") - copies, 200U);
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  const size_t warning = text.find("small GPU tensors are copied to the host one by one");
+  ASSERT_NE(warning, std::string::npos) << text;
+  EXPECT_EQ(text.find("small GPU", warning + 1), std::string::npos) << text;
+  EXPECT_THAT(text, HasSubstr("cannot compile the kernels for Device of the tests"));
+  EXPECT_THAT(text, HasSubstr("libnvidia-ptxjitcompiler.so.1"));
+}
+
 TEST_F(CudaShuttle, wakes_the_engine_when_tensors_are_ready_and_when_copies_have_ended) {
   std::atomic<int> wakes{0};
   const auto shuttle = Shuttle::open(
@@ -311,6 +332,16 @@ TEST_F(CudaShuttle, a_buffer_is_free_again_only_when_its_copies_have_ended) {
   is_open.notify_all();
   user.synchronize();
   EXPECT_EQ(buffers.take(device_, 1000).value(), buffer);
+}
+
+TEST_F(CudaShuttle, a_buffer_that_cannot_be_pinned_says_what_to_set) {
+  StagingBuffers buffers(1, 1 << 20);
+  cuda_test::plant("cuMemHostAlloc", 1, cuda::CUDA_ERROR_OUT_OF_MEMORY);
+  const Status refused = buffers.take(device_, 100'000).status();
+  EXPECT_THAT(refused.why, HasSubstr("cannot pin 131072 bytes of host memory"));
+  EXPECT_THAT(refused.why, HasSubstr("set RUEDA_STAGING_BYTES lower on rank 0"));
+  EXPECT_THAT(refused.why, HasSubstr("ulimit -l"));
+  EXPECT_TRUE(buffers.take(device_, 100'000).is_ok()) << "the next call may find memory";
 }
 
 TEST_F(CudaShuttle, an_event_that_the_backend_fails_has_happened_for_all_who_wait) {

@@ -91,6 +91,36 @@ TEST_F(CudaDevice, leaves_the_context_of_the_thread_as_it_was) {
   EXPECT_EQ(after, before);
 }
 
+TEST_F(CudaDevice, is_made_current_once_by_scopes_inside_one_another) {
+  const auto one = cuda_test::device(0), other = cuda_test::device(1);
+  auto* const get_current = cuda_test::fake<CUresult(CUcontext*)>("cuCtxGetCurrent");
+  const auto current = [&] {
+    CUcontext context = nullptr;
+    get_current(&context);
+    return context;
+  };
+  const CUcontext before = current();
+  const size_t pushes = cuda_test::calls("cuCtxPushCurrent");
+  {
+    const ScopedContext outer(*one);
+    {
+      const ScopedContext inner(*one);
+      EXPECT_EQ(current(), one->context());
+    }
+    EXPECT_EQ(current(), one->context());
+    EXPECT_EQ(cuda_test::calls("cuCtxPushCurrent") - pushes, 1U);
+    {
+      const ScopedContext another(*other);
+      EXPECT_EQ(current(), other->context());
+      const ScopedContext again(*one);
+      EXPECT_EQ(current(), one->context());
+    }
+    EXPECT_EQ(current(), one->context());
+  }
+  EXPECT_EQ(current(), before);
+  EXPECT_EQ(cuda_test::calls("cuCtxPushCurrent") - pushes, 3U);
+}
+
 TEST_F(CudaDevice, knows_its_own_memory) {
   const auto one = cuda_test::device(0), other = cuda_test::device(1);
   const DeviceVector<float> mine(one, {1, 2});
@@ -184,10 +214,10 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
 }
 
 TEST_F(CudaStream, has_a_device) {
-  const auto device = cuda_test::device(1);
+  const auto device = cuda_test::device(1), other = cuda_test::device(0);
   const auto stream = Stream::create(device).value();
   EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
-  const ScopedContext current(*cuda_test::device(0));
+  const ScopedContext current(*other);
   EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
   EXPECT_EQ(device_of_stream(device->driver(), nullptr), 0) << "that of the device that is current";
   int nothing = 0;

@@ -1,14 +1,29 @@
 // What every backend for CUDA memory checks before it uses a tensor of a call.
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "rueda/backend/backend.h"
 #include "rueda/memory/cuda/device.h"
 
 namespace rueda::backend {
 
-// Whether the tensor lies on the device that its call names, and its ready event can be waited for. A failure
-// has kUnavailable: this process alone sees it, and another code might count as the same refusal on every
-// rank. Any thread.
-Status check_tensor(const cuda::Device& device, const Segment& segment);
+// Checks the tensors of one call. The device of the last one is current on this thread until the object dies,
+// and is made current only where it changes: there may be hundreds of tensors before a launch.
+class TensorChecks {
+ public:
+  // Whether the tensor lies on the device that its call names, and its ready event can be waited for. A
+  // failure has kUnavailable: this process alone sees it, and another code might count as the same refusal on
+  // every rank.
+  Status check(const std::shared_ptr<const cuda::Device>& device, const Segment& segment);
+
+ private:
+  Status find_fault(const Segment& segment);
+
+  std::shared_ptr<const cuda::Device> device_;
+  std::optional<cuda::ScopedContext> current_;  // that of device_
+  void* ready_ = nullptr;                       // the last event that can be waited for
+};
 
 }  // namespace rueda::backend

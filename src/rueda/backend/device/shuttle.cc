@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rueda/base/log.h"
+
 namespace rueda::backend {
 namespace {
 
@@ -29,15 +31,24 @@ Result<std::unique_ptr<Shuttle>> Shuttle::open(std::shared_ptr<const cuda::Devic
   if (!watch.is_ok()) return watch.status();
   shuttle->watch_ = std::move(watch).value();
   Result<std::unique_ptr<cuda::Kernels>> kernels = cuda::Kernels::load(device);
-  if (!kernels.is_ok()) return kernels.status();
-  shuttle->kernels_ = std::move(kernels).value();
+  if (kernels.is_ok()) {
+    shuttle->kernels_ = std::move(kernels).value();
+  } else {
+    RUEDA_LOG_ONCE(kWarning,
+                   "small GPU tensors are copied to the host one by one, which is slower than "
+                   "packed by a kernel: " +
+                       kernels.status().why +
+                       " The driver compiles kernels with libnvidia-ptxjitcompiler.so.1, unless "
+                       "CUDA_DISABLE_PTX_JIT is set.");
+  }
   return shuttle;
 }
 
 Result<std::shared_ptr<cuda::Event>> Shuttle::copy(Way way, std::span<const cuda::TensorRun> runs,
                                                    std::byte* pinned) {
   Direction& direction = of(way);
-  const bool is_worth_gathering = runs.size() > 1 && total_bytes(runs) / runs.size() < kAloneBytes;
+  const bool is_worth_gathering =
+      kernels_ != nullptr && runs.size() > 1 && total_bytes(runs) / runs.size() < kAloneBytes;
   if (is_worth_gathering) reserve(direction);
   const Status copied = is_worth_gathering && direction.gathered.data() != nullptr
                             ? copy_gathered(direction, way, runs, pinned)

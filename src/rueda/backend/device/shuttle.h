@@ -2,7 +2,7 @@
 // many small tensors before one copy, and the events that say how far the copies are. Engine thread only.
 //
 // Gathering needs some memory of the device. If there is less than wanted, smaller parts are gathered; if
-// there is none, each tensor is copied by itself.
+// there is none, or the driver does not compile kernels, each tensor is copied by itself.
 #pragma once
 
 #include <atomic>
@@ -60,7 +60,7 @@ class Shuttle {
   std::function<void()> wake_;
   size_t gather_bytes_;
   cuda::EventPool events_;
-  std::unique_ptr<cuda::Kernels> kernels_;
+  std::unique_ptr<cuda::Kernels> kernels_;  // null if the driver does not compile them
   Direction directions_[2];
   std::unique_ptr<cuda::Stream> watch_;  // waits for the events of frameworks
 };

@@ -74,13 +74,14 @@ bool StagedCall::is_over() const {
 
 Status StagedCall::prepare(Shuttles& shuttles) {
   shuttle_of_.assign(call.segments.size(), nullptr);
+  TensorChecks tensors;
   for (size_t i = 0; has_tensors_ && i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
     culprit = i;
     const Result<Shuttle*> shuttle = shuttles.get(segment.memory.device);
     if (!shuttle.is_ok()) return local_fault(shuttle.status());
     shuttle_of_[i] = shuttle.value();
-    if (Status s = check_tensor(*shuttle.value()->device(), segment); !s.is_ok()) return s;
+    if (Status s = tensors.check(shuttle.value()->device(), segment); !s.is_ok()) return s;
   }
   culprit.reset();
   return Status::ok();
@@ -130,7 +131,11 @@ Result<bool> StagedCall::fetch() {
   const size_t bytes = place + bytes_of(section.plan.taken, call);
   const Result<StagingBuffer*> buffer =
       buffers->take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
-  if (!buffer.is_ok()) return local_fault(buffer.status());
+  if (!buffer.is_ok()) {
+    const std::vector<SectionRun>& runs = section.plan.in.empty() ? section.plan.out : section.plan.in;
+    if (!runs.empty()) culprit = runs.front().segment;
+    return local_fault(buffer.status());
+  }
   if (buffer.value() == nullptr) return false;
   section.buffer = buffer.value();
   std::byte* const memory = section.buffer->data();

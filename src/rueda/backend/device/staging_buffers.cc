@@ -10,6 +10,14 @@
 namespace rueda::backend {
 namespace {
 constexpr size_t kLeastBytes = 64 << 10;
+
+Status cannot_pin(const Status& why) {
+  return {why.code, why.why +
+                        " A rank that stages GPU tensors pins up to eight buffers of this size: set "
+                        "RUEDA_STAGING_BYTES lower on rank 0, or allow the process more memory (the limit of "
+                        "its container, ulimit -l)."};
+}
+
 }  // namespace
 
 bool StagingBuffer::is_free() const {
@@ -53,7 +61,7 @@ Result<StagingBuffer*> StagingBuffers::take(const std::shared_ptr<const cuda::De
     buffer.memory = cuda::PinnedBuffer();
     Result<cuda::PinnedBuffer> memory =
         cuda::PinnedBuffer::allocate(device, std::bit_ceil(std::max(bytes, kLeastBytes)));
-    if (!memory.is_ok()) return memory.status();
+    if (!memory.is_ok()) return cannot_pin(memory.status());
     buffer.memory = std::move(memory).value();
   }
   buffer.is_taken = true;

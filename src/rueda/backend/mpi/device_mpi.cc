@@ -53,13 +53,14 @@ void DeviceMpiBackend::start(const Call& call) {
 
 // On this rank alone.
 Status DeviceMpiBackend::check_tensors() {
+  TensorChecks tensors;
   for (size_t i = 0; i < call_.segments.size(); ++i) {
     const Segment& segment = call_.segments[i];
     if (segment.memory.device < 0) continue;  // a rank that has joined
     culprit_ = i;
     const auto device = options_.devices->get(segment.memory.device);
     if (!device.is_ok()) return device.status();
-    if (const Status fault = check_tensor(*device.value(), segment); !fault.is_ok()) return fault;
+    if (const Status fault = tensors.check(device.value(), segment); !fault.is_ok()) return fault;
   }
   culprit_.reset();
   return Status::ok();

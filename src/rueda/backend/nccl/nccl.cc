@@ -79,13 +79,14 @@ void NcclBackend::start(const Call& call) {
 
 // On this rank alone. NCCL itself would fail on the device, or take part in what is being captured.
 Status NcclBackend::check_tensors() {
+  TensorChecks tensors;
   for (size_t i = 0; i < call_.segments.size(); ++i) {
     const Segment& segment = call_.segments[i];
     if (segment.memory.device < 0) continue;  // a rank that has joined
     culprit_ = i;
     const auto device = options_.devices->get(segment.memory.device);
     if (!device.is_ok()) return {Code::kUnavailable, device.status().why};
-    if (const Status fault = check_tensor(*device.value(), segment); !fault.is_ok()) return fault;
+    if (const Status fault = tensors.check(device.value(), segment); !fault.is_ok()) return fault;
   }
   culprit_.reset();
   return Status::ok();

@@ -19,6 +19,27 @@ Status no_device(int32_t ordinal, int count) {
                                   "); make a device visible to every rank."};
 }
 
+// What CUDA knows of an address; of memory that it does not know, what is here.
+struct Memory {
+  unsigned kind = 0;
+  int ordinal = -1;
+  CUcontext context = nullptr;  // null as well: memory from pools and from mapped allocations has none
+};
+
+Memory ask(const Driver& driver, const void* address) {
+  Memory memory;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                      CU_POINTER_ATTRIBUTE_CONTEXT};
+  void* values[] = {&memory.kind, &memory.ordinal, &memory.context};
+  const CUresult asked = driver.cuPointerGetAttributes(3, attributes, values, address_of(address));
+  return asked == CUDA_SUCCESS ? memory : Memory{};
+}
+
+int32_t device_of(const Memory& memory) { return memory.kind == kMemoryTypeDevice ? memory.ordinal : -1; }
+
+// The last one of this thread that lives and has made its context current.
+thread_local const ScopedContext* innermost = nullptr;
+
 }  // namespace
 
 Result<std::shared_ptr<const Device>> Device::open(std::shared_ptr<const Driver> driver, int32_t ordinal) {
@@ -65,7 +86,8 @@ Status Device::check_memory(const void* memory) const {
   if (memory == nullptr) return Status::ok();
   const ScopedContext current(*this);
   if (!current.status().is_ok()) return current.status();
-  const int32_t owner = device_of(*driver_, memory);
+  const Memory known = ask(*driver_, memory);
+  const int32_t owner = device_of(known);
   if (owner < 0)
     return {Code::kInvalidArgument, "its memory is not memory of a CUDA device, although device " +
                                         std::to_string(ordinal_) + " was given."};
@@ -74,11 +96,7 @@ Status Device::check_memory(const void* memory) const {
                                         ", but device " + std::to_string(ordinal_) +
                                         " was given; give input and output on the "
                                         "device that is named."};
-  // Memory from pools and from mapped allocations belongs to no context.
-  CUcontext context = nullptr;
-  const CUresult asked =
-      driver_->cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address_of(memory));
-  if (asked != CUDA_SUCCESS || context == nullptr || context == context_) return Status::ok();
+  if (known.context == nullptr || known.context == context_) return Status::ok();
   return {Code::kInvalidArgument,
           "its memory belongs to another CUDA context than the primary one of device " +
               std::to_string(ordinal_) +
@@ -102,15 +120,19 @@ Status Device::check_stream(CUstream stream) const {
   return driver_->check(asked, "use the stream");
 }
 
-ScopedContext::ScopedContext(const Device& device)
-    : driver_(device.driver()),
-      status_(driver_.check(driver_.cuCtxPushCurrent(device.context()),
-                            "make device " + std::to_string(device.ordinal()) + " current")) {
-  if (status_.is_ok()) (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+ScopedContext::ScopedContext(const Device& device) : driver_(device.driver()), context_(device.context()) {
+  if (innermost != nullptr && innermost->context_ == context_) return;
+  status_ = driver_.check(driver_.cuCtxPushCurrent(context_),
+                          "make device " + std::to_string(device.ordinal()) + " current");
+  if (!status_.is_ok()) return;
+  (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  has_pushed_ = true;
+  outer_ = std::exchange(innermost, this);
 }
 
 ScopedContext::~ScopedContext() {
-  if (!status_.is_ok()) return;
+  if (!has_pushed_) return;
+  innermost = outer_;
   (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
   CUcontext mine = nullptr;
   (void)driver_.cuCtxPopCurrent(&mine);
@@ -125,18 +147,7 @@ Result<std::shared_ptr<const Device>> Devices::get(int32_t ordinal) {
   return opened;
 }
 
-int32_t device_of(const Driver& driver, const void* memory) {
-  unsigned kind = 0;
-  int ordinal = -1;
-  const CUdeviceptr address = address_of(memory);
-  // Fails for memory that CUDA does not know.
-  if (driver.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
-    return -1;
-  if (kind != kMemoryTypeDevice) return -1;
-  if (driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
-    return -1;
-  return ordinal;
-}
+int32_t device_of(const Driver& driver, const void* memory) { return device_of(ask(driver, memory)); }
 
 int32_t device_of_stream(const Driver& driver, CUstream stream) {
   CUcontext context = nullptr;

@@ -56,6 +56,8 @@ class Device {
 // Meanwhile the thread's capture mode is relaxed. Otherwise, while any thread of the program captures a CUDA
 // graph in the mode that is torch's default, CUDA would refuse what all threads ask of events and memory,
 // and the capture would be lost.
+//
+// Inside of another one of the same device it asks CUDA for nothing. They end in the opposite order.
 class ScopedContext {
  public:
   explicit ScopedContext(const Device& device);
@@ -67,6 +69,9 @@ class ScopedContext {
 
  private:
   const Driver& driver_;
+  CUcontext context_;
+  bool has_pushed_ = false;
+  const ScopedContext* outer_ = nullptr;  // around this one, if it has pushed
   Status status_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // that of the thread, to be given back
 };

@@ -2,7 +2,7 @@
 // two blocks of ranks hold the same tensors at the same places: the entries of a table.
 #pragma once
 
-#include "rueda/memory/cuda/device_table.h"
+#include "rueda/memory/cuda/device_groups.h"
 
 namespace rueda::cuda::device {
 
@@ -101,8 +101,17 @@ RUEDA_DEVICE void combine_vectors(Place at, const TableEntry* table, U32 entries
     const T* x = reinterpret_cast<const T*>(a + part.offset);
     const T* y = reinterpret_cast<const T*>(b + part.offset);
     T* out = reinterpret_cast<T*>(to + part.offset);
-    for (U64 i = at.thread; i < part.count; i += at.threads)
-      out[i] = static_cast<T>(by.a * static_cast<double>(x[i]) + by.b * static_cast<double>(y[i]));
+    const Share share = {at.thread, at.threads};
+    in_groups<kGroup<T>>(share, head_of(part.count, x, y, out), part.count, [=](U64 i, auto times) {
+      constexpr U32 kCount = decltype(times)::kCount;
+      auto sums = load<kCount>(x + i);
+      const auto others = load<kCount>(y + i);
+      RUEDA_UNROLL
+      for (U32 k = 0; k < kCount; ++k)
+        sums.of[k] =
+            static_cast<T>(by.a * static_cast<double>(sums.of[k]) + by.b * static_cast<double>(others.of[k]));
+      store(sums, out + i);
+    });
   }
 }
 

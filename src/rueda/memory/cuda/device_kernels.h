@@ -7,6 +7,7 @@
 #pragma once
 
 #include "rueda/memory/cuda/device_adasum.h"
+#include "rueda/memory/cuda/device_groups.h"
 #include "rueda/memory/cuda/device_table.h"
 
 namespace rueda::cuda::device {
@@ -21,15 +22,16 @@ RUEDA_DEVICE void copy_words(Place at, const U8* __restrict from, U8* __restrict
   const Word* in = reinterpret_cast<const Word*>(from);
   Word* out = reinterpret_cast<Word*>(to);
   U64 i = at.thread;
+  RUEDA_ROLLED
   for (; i + 3 * at.threads < words; i += 4 * at.threads) {  // four loads are under way at once
     const Word a = in[i], b = in[i + at.threads], c = in[i + 2 * at.threads], d = in[i + 3 * at.threads];
     out[i] = a, out[i + at.threads] = b, out[i + 2 * at.threads] = c, out[i + 3 * at.threads] = d;
   }
+  RUEDA_ROLLED
   for (; i < words; i += at.threads) out[i] = in[i];
+  RUEDA_ROLLED
   for (i = words * sizeof(Word) + at.thread; i < bytes; i += at.threads) to[i] = from[i];
 }
-
-using Line = U32 __attribute__((vector_size(16)));  // one load of 16 bytes
 
 // All threads of one block together: with the widest words to which both addresses are aligned.
 RUEDA_DEVICE void copy_bytes(Place at, const U8* from, U8* to, U64 bytes) {
@@ -45,7 +47,7 @@ template <bool kIsPack>
 RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
   for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
     const TableEntry& entry = entry_of(table, entries, chunk);
-    const U64 begin = (chunk - entry.first_chunk) * kChunkBytes;
+    const U64 begin = as_it_is((chunk - entry.first_chunk) * kChunkBytes);
     const U64 left = entry.bytes - begin;
     const U64 bytes = left < kChunkBytes ? left : kChunkBytes;
     U8* const tensor = reinterpret_cast<U8*>(entry.tensor) + begin;
@@ -75,9 +77,9 @@ struct Bfloat16 {
   using Wide = float;
   RUEDA_DEVICE float widen(U16 raw) { return float_of(static_cast<U32>(raw) << 16); }
   RUEDA_DEVICE U16 narrow(float wide) {
-    const U32 bits = bits_of(wide);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<U16>(bits >> 16 | 0x40u);  // NaN stays NaN
-    return static_cast<U16>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+    const U32 bits = bits_of(wide), rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    return static_cast<U16>((is_nan ? bits | 0x400000u : rounded) >> 16);  // NaN stays NaN
   }
 };
 
@@ -129,16 +131,46 @@ struct ScaleBy {
   I64 divisor;
 };
 
+// The same for floats, made once for all elements. A division costs more than the memory of 16-bit floats
+// does; by a power of two, multiplication gives the same bits.
+template <class Float>
+struct FloatScale {
+  Float divisor, factor;
+  Float inverse;  // of a divisor that is a power of two; otherwise 0
+};
+
+template <class Wide>
+RUEDA_DEVICE ScaleBy prepared(ScaleBy by, Wide /*type*/) {
+  return by;
+}
+template <class Float>
+RUEDA_DEVICE FloatScale<Float> float_scale(ScaleBy by) {
+  const auto divisor = static_cast<Float>(by.divisor);
+  const bool is_power = by.divisor > 0 && (by.divisor & (by.divisor - 1)) == 0;
+  return {.divisor = divisor, .factor = static_cast<Float>(by.factor), .inverse = is_power ? 1 / divisor : 0};
+}
+RUEDA_DEVICE FloatScale<float> prepared(ScaleBy by, float /*type*/) { return float_scale<float>(by); }
+RUEDA_DEVICE FloatScale<double> prepared(ScaleBy by, double /*type*/) { return float_scale<double>(by); }
+
 RUEDA_DEVICE I64 saturating(double x) {
   if (x >= 9223372036854775808.0) return 0x7FFFFFFFFFFFFFFFLL;
   if (x < -9223372036854775808.0) return -0x7FFFFFFFFFFFFFFFLL - 1;
   return x == x ? static_cast<I64>(x) : 0;
 }
 
-RUEDA_DEVICE float scaled(float x, ScaleBy by) {
-  return x / static_cast<float>(by.divisor) * static_cast<float>(by.factor);
+template <class Float>
+RUEDA_DEVICE Float scaled(Float x, FloatScale<Float> by) {
+  return (by.inverse != 0 ? x * by.inverse : x / by.divisor) * by.factor;
 }
-RUEDA_DEVICE double scaled(double x, ScaleBy by) { return x / static_cast<double>(by.divisor) * by.factor; }
+// By a power of two alone: no branch between the elements of a group.
+template <class Float>
+struct InverseScale {
+  Float inverse, factor;
+};
+template <class Float>
+RUEDA_DEVICE Float scaled(Float x, InverseScale<Float> by) {
+  return x * by.inverse * by.factor;
+}
 
 template <class T>
 RUEDA_DEVICE T scaled(T x, ScaleBy by) {
@@ -148,7 +180,10 @@ RUEDA_DEVICE T scaled(T x, ScaleBy by) {
 
 template <class Type>
 struct Arithmetic {
-  RUEDA_DEVICE typename Type::Wide scale(typename Type::Wide x, ScaleBy by) { return scaled(x, by); }
+  template <class Scale>
+  RUEDA_DEVICE typename Type::Wide scale(typename Type::Wide x, Scale by) {
+    return scaled(x, by);
+  }
   RUEDA_DEVICE typename Type::Wide add(typename Type::Wide a, typename Type::Wide b) {
     return static_cast<typename Type::Wide>(a + b);
   }
@@ -169,21 +204,48 @@ struct Arithmetic<Bool> {
   RUEDA_DEVICE U8 add(U8 a, U8 b) { return a != 0 || b != 0 ? 1 : 0; }
 };
 
+template <class Type, class Scale>
+RUEDA_DEVICE void scale_elements_by(Place at, const void* from, void* to, U64 count, Scale by) {
+  using Raw = typename Type::Raw;
+  const Raw* in = static_cast<const Raw*>(from);
+  Raw* out = static_cast<Raw*>(to);
+  in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, in, out), count, [=](U64 i, auto times) {
+    auto group = load<decltype(times)::kCount>(in + i);
+    RUEDA_UNROLL
+    for (Raw& x : group.of) x = Type::narrow(Arithmetic<Type>::scale(Type::widen(x), by));
+    store(group, out + i);
+  });
+}
+
+template <class Type, class Float>
+RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, FloatScale<Float> by) {
+  if (by.inverse == 0) return scale_elements_by<Type>(at, from, to, count, by);
+  scale_elements_by<Type>(at, from, to, count, InverseScale<Float>{by.inverse, by.factor});
+}
+template <class Type>
+RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, ScaleBy by) {
+  scale_elements_by<Type>(at, from, to, count, by);
+}
 template <class Type>
 RUEDA_DEVICE void scale_elements(Place at, const void* from, void* to, U64 count, ScaleBy by) {
-  const auto* in = static_cast<const typename Type::Raw*>(from);
-  auto* out = static_cast<typename Type::Raw*>(to);
-  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
-    out[i] = Type::narrow(Arithmetic<Type>::scale(Type::widen(in[i]), by));
+  scale_prepared<Type>(at, from, to, count, prepared(by, typename Type::Wide{}));
 }
 
 template <class Type>
 RUEDA_DEVICE void add_elements(Place at, const void* one, const void* other, void* to, U64 count) {
-  const auto* a = static_cast<const typename Type::Raw*>(one);
-  const auto* b = static_cast<const typename Type::Raw*>(other);
-  auto* out = static_cast<typename Type::Raw*>(to);
-  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
-    out[i] = Type::narrow(Arithmetic<Type>::add(Type::widen(a[i]), Type::widen(b[i])));
+  using Raw = typename Type::Raw;
+  const Raw* a = static_cast<const Raw*>(one);
+  const Raw* b = static_cast<const Raw*>(other);
+  Raw* out = static_cast<Raw*>(to);
+  in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, a, b, out), count, [=](U64 i, auto times) {
+    constexpr U32 kCount = decltype(times)::kCount;
+    auto sums = load<kCount>(a + i);
+    const auto others = load<kCount>(b + i);
+    RUEDA_UNROLL
+    for (U32 k = 0; k < kCount; ++k)
+      sums.of[k] = Type::narrow(Arithmetic<Type>::add(Type::widen(sums.of[k]), Type::widen(others.of[k])));
+    store(sums, out + i);
+  });
 }
 
 constexpr U32 kMostSources = 16;
@@ -194,53 +256,95 @@ struct Sources {
   U32 count;
 };
 
-template <class Type>
-RUEDA_DEVICE typename Type::Wide source_element(const void* source, U64 i, ScaleBy prescale) {
-  if (source == nullptr) return Type::widen(typename Type::Raw{});
-  const typename Type::Wide x = Type::widen(static_cast<const typename Type::Raw*>(source)[i]);
-  if (prescale.factor == 1.0) return x;
-  return Type::widen(Type::narrow(Arithmetic<Type>::scale(x, prescale)));
+// Elements of one source, widened; where there is something to prescale, scaled and rounded before.
+template <class Type, U32 kCount, class Scale>
+RUEDA_DEVICE auto source_elements(const void* source, U64 i, Scale prescale, bool is_prescaled) {
+  using Raw = typename Type::Raw;
+  Group<Raw, kCount> group = {};
+  if (source != nullptr) group = load<kCount>(static_cast<const Raw*>(source) + i);
+  Group<typename Type::Wide, kCount> wide;
+  RUEDA_UNROLL
+  for (U32 k = 0; k < kCount; ++k) {
+    wide.of[k] = Type::widen(group.of[k]);
+    if (is_prescaled && source != nullptr)
+      wide.of[k] = Type::widen(Type::narrow(Arithmetic<Type>::scale(wide.of[k], prescale)));
+  }
+  return wide;
+}
+
+template <class Raw>
+RUEDA_DEVICE U64 head_of_sum(U64 count, const Sources& sources, const Raw* out) {
+  const U64 head = head_of(count, out);
+  for (U32 k = 0; k < sources.count; ++k)
+    if (sources.of[k] != nullptr && !is_at_line(static_cast<const Raw*>(sources.of[k]) + head)) return count;
+  return head;
 }
 
 // `to` may be one of the sources.
 template <class Type>
-RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, ScaleBy prescale,
+RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, double prescale,
                                ScaleBy finish) {
-  auto* out = static_cast<typename Type::Raw*>(to);
-  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads) {
-    typename Type::Wide sum = source_element<Type>(sources.of[0], i, prescale);
-    for (U32 k = 1; k < sources.count; ++k)
-      sum = Arithmetic<Type>::add(sum, source_element<Type>(sources.of[k], i, prescale));
-    out[i] = Type::narrow(Arithmetic<Type>::scale(sum, finish));
-  }
+  using Raw = typename Type::Raw;
+  Raw* out = static_cast<Raw*>(to);
+  const auto before = prepared(ScaleBy{.factor = prescale, .divisor = 1}, typename Type::Wide{});
+  const auto after = prepared(finish, typename Type::Wide{});
+  const bool is_prescaled = prescale != 1.0;
+  const U64 head = head_of_sum(count, sources, out);
+  in_groups<kGroup<Raw>>(share_of_grid(at), head, count, [=, &sources](U64 i, auto times) {
+    constexpr U32 kCount = decltype(times)::kCount;
+    auto sums = source_elements<Type, kCount>(sources.of[0], i, before, is_prescaled);
+    for (U32 source = 1; source < sources.count; ++source) {
+      const auto terms = source_elements<Type, kCount>(sources.of[source], i, before, is_prescaled);
+      RUEDA_UNROLL
+      for (U32 k = 0; k < kCount; ++k) sums.of[k] = Arithmetic<Type>::add(sums.of[k], terms.of[k]);
+    }
+    Group<Raw, kCount> group;
+    RUEDA_UNROLL
+    for (U32 k = 0; k < kCount; ++k) group.of[k] = Type::narrow(Arithmetic<Type>::scale(sums.of[k], after));
+    store(group, out + i);
+  });
 }
 
 template <class Type>
 RUEDA_DEVICE void widen_elements(Place at, const void* from, void* to, U64 count) {
-  const auto* in = static_cast<const typename Type::Raw*>(from);
+  using Raw = typename Type::Raw;
+  const Raw* in = static_cast<const Raw*>(from);
   auto* out = static_cast<float*>(to);
-  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
-    out[i] = Type::widen(in[i]);
+  in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, in, out), count, [=](U64 i, auto times) {
+    constexpr U32 kCount = decltype(times)::kCount;
+    const auto group = load<kCount>(in + i);
+    Group<float, kCount> wide;
+    RUEDA_UNROLL
+    for (U32 k = 0; k < kCount; ++k) wide.of[k] = Type::widen(group.of[k]);
+    store(wide, out + i);
+  });
 }
 
 template <class Type>
 RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 count) {
+  using Raw = typename Type::Raw;
   const auto* in = static_cast<const float*>(from);
-  auto* out = static_cast<typename Type::Raw*>(to);
-  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
-    out[i] = Type::narrow(in[i]);
+  Raw* out = static_cast<Raw*>(to);
+  in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, out, in), count, [=](U64 i, auto times) {
+    constexpr U32 kCount = decltype(times)::kCount;
+    const auto wide = load<kCount>(in + i);
+    Group<Raw, kCount> group;
+    RUEDA_UNROLL
+    for (U32 k = 0; k < kCount; ++k) group.of[k] = Type::narrow(wide.of[k]);
+    store(group, out + i);
+  });
 }
 
 }  // namespace rueda::cuda::device
 
 // Every kernel by name, as RUEDA_KERNELS(F): F(name, (parameters), call of its body). `at` is the place of
 // the thread. There is no other list.
-#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                    \
-  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                    \
-    scale_elements<Type>(at, from, to, count, by))                                               \
-  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),                \
-    add_elements<Type>(at, one, other, to, count))                                               \
-  F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, ScaleBy prescale, ScaleBy finish), \
+#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                   \
+  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                   \
+    scale_elements<Type>(at, from, to, count, by))                                              \
+  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),               \
+    add_elements<Type>(at, one, other, to, count))                                              \
+  F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, double prescale, ScaleBy finish), \
     sum_elements<Type>(at, sources, to, count, prescale, finish))
 
 #define RUEDA_KERNELS_OF_ADASUM(F, dtype, T)                                                             \

@@ -104,7 +104,8 @@ inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driv
   F(cuMemHostAlloc, (void** address, size_t bytes, unsigned flags))                                         \
   F(cuMemFreeHost, (void* address))                                                                         \
   F(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                       \
-  F(cuPointerGetAttribute, (void* value, CUpointer_attribute attribute, CUdeviceptr address))               \
+  F(cuPointerGetAttributes,                                                                                 \
+    (unsigned count, CUpointer_attribute* attributes, void** values, CUdeviceptr address))                  \
   F(cuIpcGetMemHandle, (CUipcMemHandle* handle, CUdeviceptr address))                                       \
   F(cuIpcOpenMemHandle, (CUdeviceptr* address, CUipcMemHandle handle, unsigned flags))                      \
   F(cuIpcCloseMemHandle, (CUdeviceptr address))                                                             \

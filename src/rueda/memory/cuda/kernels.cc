@@ -40,6 +40,10 @@ uint64_t hash_of(std::span<const TensorRun> runs) {
   return hash;
 }
 
+uint64_t chunks_of(const TensorRun& run, uint64_t chunk_bytes) {
+  return (run.bytes + chunk_bytes - 1) / chunk_bytes;
+}
+
 }  // namespace
 
 // A table of runs, on the host and on the device. The memory of the host stays as it is while the device may
@@ -161,9 +165,16 @@ Result<Table*> Kernels::State::free_table() {
 }
 
 Status Kernels::State::fill(Stream& stream, Table& table, std::span<const TensorRun> runs) {
-  const size_t bytes = runs.size() * sizeof(TableEntry);
   table.runs.assign(runs.begin(), runs.end());
   table.stream = stream.handle();
+  table.entries = 0;
+  table.chunks = 0;
+  for (const TensorRun& run : runs) {
+    table.entries += run.bytes == 0 ? 0 : 1;
+    table.chunks += chunks_of(run, table.chunk_bytes);
+  }
+  const size_t bytes = table.entries * sizeof(TableEntry) + table.chunks * sizeof(device::U32);
+  if (bytes == 0) return Status::ok();
   if (table.source.bytes() < bytes) {
     Result<PinnedBuffer> source = PinnedBuffer::allocate(device, bytes);
     if (!source.is_ok()) return source.status();
@@ -172,19 +183,20 @@ Status Kernels::State::fill(Stream& stream, Table& table, std::span<const Tensor
     table.copy = copy.is_ok() ? std::move(copy).value() : DeviceBuffer();
   }
   auto* entry = reinterpret_cast<TableEntry*>(table.source.data());
-  table.entries = 0;
-  table.chunks = 0;
-  for (const TensorRun& run : runs) {
+  auto* const owners = reinterpret_cast<device::U32*>(entry + table.entries);
+  uint64_t chunk = 0;
+  for (device::U32 owner = 0; const TensorRun& run : runs) {
     if (run.bytes == 0) continue;
     *entry++ = {.tensor = reinterpret_cast<uint64_t>(run.tensor),
                 .offset = run.offset,
                 .bytes = run.bytes,
-                .first_chunk = table.chunks};
-    table.chunks += (run.bytes + table.chunk_bytes - 1) / table.chunk_bytes;
-    ++table.entries;
+                .first_chunk = chunk};
+    const uint64_t chunks = chunks_of(run, table.chunk_bytes);
+    std::fill_n(owners + chunk, chunks, owner++);
+    chunk += chunks;
   }
   if (table.copy.data() == nullptr) return Status::ok();
-  return stream.copy(table.copy.data(), table.source.data(), table.entries * sizeof(TableEntry));
+  return stream.copy(table.copy.data(), table.source.data(), bytes);
 }
 
 Status Kernels::State::move(Stream& stream, const char* kernel, std::span<const TensorRun> runs,
@@ -228,17 +240,16 @@ Status Kernels::sum(Stream& stream, DType dtype, std::span<const void* const> so
   RUEDA_CHECK(!sources.empty() && sources.size() <= kMostSummed, "a sum has few sources");
   device::Sources of{.of = {}, .count = static_cast<uint32_t>(sources.size())};
   std::ranges::copy(sources, of.of);
-  device::ScaleBy before{.factor = prescale, .divisor = 1};
   device::ScaleBy after{.factor = scale.factor, .divisor = scale.divisor};
   uint64_t elements = count;
-  void* arguments[] = {&of, &to, &elements, &before, &after};
+  void* arguments[] = {&of, &to, &elements, &prescale, &after};
   return state_->launch(stream, "rueda_sum_" + std::string(name_of(dtype)),
                         count / (kThreads * kElementsPerThread), arguments);
 }
 
 size_t Kernels::adasum_bytes(std::span<const TensorRun> runs) {
   size_t chunks = 0;
-  for (const TensorRun& run : runs) chunks += (run.bytes + device::kDotBytes - 1) / device::kDotBytes;
+  for (const TensorRun& run : runs) chunks += chunks_of(run, device::kDotBytes);
   return chunks * (kThreads + 1) * sizeof(device::Dots) + runs.size() * sizeof(device::Factors);
 }
 
