@@ -98,13 +98,14 @@ def plan(nccl_ranks: int) -> List[Part]:
     has_two = nccl_ranks >= 2
     parts = [over(best(2), "torch_collectives", 2)]
     if has_two:
-        parts += [over("nccl", name, 2, 40) for name in ("over_nccl", "copy_rate")]
+        parts.append(over("nccl", "over_nccl", 2))
     parts.append(over("staged", "cuda_ipc", 2, 40))
     for backend in sorted({best(2), "staged"}):
         parts.append(replace(over(backend, "lost_rank", 2, 40), kills_last=True))
     parts.append(checked(over(best(1), "torch_collectives", 1), 90))
     if has_two:
         parts.append(over("nccl", "resnet", 2, 90, RUEDA_GPU_RESNET="rueda,ddp"))
+        parts.append(over("nccl", "copy_rate", 2))
     parts += [over(best(2), name, 2) for name in ("torch_distributed", "torch_training")]
     parts.append(checked(over("staged", "cuda_ipc", 2), 60))  # kernels that add
     parts += [over(best(4), name, 4) for name in ("torch_distributed", "torch_collectives")]
@@ -238,9 +239,9 @@ class Suite:
 
     def _shares(self, ranks: int, way: str) -> bool:
         outcome = self.run(Part("nccl_alone", ranks, 40, title=f"nccl_alone ({way})"), way)
-        is_allowed = outcome.status == "passed"
-        outcome.status = outcome.status if is_allowed else "skipped"
-        return is_allowed
+        if outcome.status != "passed":
+            outcome.status = "skipped"
+        return outcome.status == "passed" or "is_right" in outcome.result  # it may be too slow to be timed
 
 
 def sanitizer() -> List[str]:

@@ -194,6 +194,12 @@ def test_that_two_ranks_may_share_a_gpu_is_no_leave_for_four(tmp_path, monkeypat
     assert [outcome.status for outcome in some.outcomes] == ["passed", "skipped"]
 
 
+def test_ranks_that_are_too_slow_to_be_timed_share_the_gpu(tmp_path, monkeypatch):
+    some = allow(tmp_path, monkeypatch, "print('RESULT {\"is_right\": true}') or False")
+    assert some.find_sharing() == 4 and some.sharing == "switch"
+    assert [outcome.status for outcome in some.outcomes] == ["skipped", "skipped"]
+
+
 def test_a_gpu_that_ranks_cannot_share_is_measured_with_one(tmp_path, monkeypatch):
     some = allow(tmp_path, monkeypatch, "size == 1")
     assert some.finds_nccl() and some.find_sharing() == 1 and some.sharing == ""

@@ -23,6 +23,7 @@ numbers, sums = world.mine(1000), world.mine(1000)
 sum_into(numbers, sums)
 world.synchronize(stream)
 assert (sums == world.total).all(), sums
+world.say(is_right=True)
 for size_bytes in world.TIMED_BYTES if world.SIZE <= 2 else ():
     tensor = torch.zeros(size_bytes // 4, device=world.device)
     outs = [torch.empty_like(tensor) for _ in range(world.series_length(size_bytes))]
@@ -34,9 +35,6 @@ for size_bytes in world.TIMED_BYTES if world.SIZE <= 2 else ():
         for out in outs:
             sum_into(x, out)
 
-    one_s = world.seconds_until_result(one, 20 if size_bytes > 4096 else 200, stream)
-    series_s = world.seconds_until_result(series, 5, stream)
-    world.say(**{f"one_{size_bytes}_us": round(one_s * 1e6, 1)})
-    world.say(**{f"series_{size_bytes}_us": round(series_s / len(outs) * 1e6, 1)})
+    world.time_sums(size_bytes, one, series, stream)
     del outs, one, series
 communicator.close()

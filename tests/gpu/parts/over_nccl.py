@@ -27,10 +27,7 @@ for size_bytes in world.TIMED_BYTES:
         handles = [hvd.allreduce_async(x, name=name, op=hvd.Sum) for name in names]
         return [hvd.synchronize(handle) for handle in handles]
 
-    one_s = world.seconds_until_result(one, 20 if size_bytes > 4096 else 200, stream)
-    series_s = world.seconds_until_result(series, 5, stream)
-    world.say(**{f"one_{size_bytes}_us": round(one_s * 1e6, 1)})
-    world.say(**{f"series_{size_bytes}_us": round(series_s / len(names) * 1e6, 1)})
+    world.time_sums(size_bytes, one, series, stream)
 
 # The host's time for each tensor that is submitted, and for each that is awaited.
 steps, count = (1, 10) if world.IS_STAND_IN else (20, 200)

@@ -62,7 +62,8 @@ def _counted_wait(engine_handle: int, timeout_s: float) -> int:
 _core.wait = _counted_wait
 
 
-WARM_UPS = 5  # long enough for steps to be learned as a plan
+# Long enough for steps to be learned as a plan; but ranks that take turns on the GPU are slow.
+WARM_UPS = 5 if SIZE == 1 else 3
 # What is timed over NCCL, by rueda and without it: one sum at a time, and a series of sums, of so many bytes.
 # All of them are out of place: in place, NCCL does nothing for a single rank.
 TIMED_BYTES = (64 << 20, 4) if not IS_STAND_IN else (4096, 4)
@@ -72,7 +73,17 @@ def series_length(size_bytes: int) -> int:
     """How many sums a series has. For one rank a sum is a copy, so a short series would show its start."""
     if IS_STAND_IN:
         return 3
-    return 100 if size_bytes <= 4096 else 64 if SIZE == 1 else 8
+    return 100 if size_bytes <= 4096 else 64 if SIZE == 1 else 4
+
+
+def time_sums(size_bytes: int, one: Callable[[], Any], series: Callable[[], Any], stream: int) -> None:
+    """Says how long one sum takes, and each of a series."""
+    is_small = size_bytes <= 4096
+    one_s = seconds_until_result(one, 200 if is_small else 20 if SIZE == 1 else 6, stream)
+    series_s = seconds_until_result(series, 5 if SIZE == 1 else 3, stream) / series_length(size_bytes)
+    say(
+        **{f"one_{size_bytes}_us": round(one_s * 1e6, 1), f"series_{size_bytes}_us": round(series_s * 1e6, 1)}
+    )
 
 
 def mine(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
