@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "doctor/doctor.h"
+#include "doctor/mpi.h"
 
 namespace rueda::cli {
 namespace {
@@ -13,6 +14,7 @@ constexpr const char* kHelp = R"(rueda doctor: what this machine offers, and wha
 
   --json         print JSON
   --no-python    leave out Python and the frameworks, which take seconds to import
+  --mpi-library  print only the MPI library that a rank started like this process would use, as JSON
 
 Exit status 0, or 1 when something will not work. Advice does not change it.
 )";
@@ -26,13 +28,16 @@ int doctor_command(const Arguments& arguments) {
       is_json = true;
     } else if (argument == "--no-python") {
       looks_at_python = false;
+    } else if (argument == "--mpi-library") {
+      fmt::print("{}\n", doctor::ask_mpi(own_path()));
+      return 0;
     } else if (argument == "--help" || argument == "-h") {
       fmt::print("{}", kHelp);
       return 0;
     } else {
       fmt::print(stderr, "rueda doctor: {}\n",
                  unknown_word(argument, "option", "rueda doctor",
-                              std::vector<std::string>{"--json", "--no-python", "--help"}));
+                              std::vector<std::string>{"--json", "--no-python", "--mpi-library", "--help"}));
       return kUsageError;
     }
   }

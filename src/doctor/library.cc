@@ -4,35 +4,15 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "bench/library.h"
 #include "doctor/hardware.h"
+#include "doctor/mpi.h"
 #include "rueda/base/release.h"
 
 namespace rueda::doctor {
 
 namespace {
-
-// The MPI that jobs with RUEDA_CPU_OPERATIONS=mpi would use. The library is asked as such a job asks it.
-void add_mpi(Section& section, const bench::Library& library) {
-  const char* const operations = getenv("RUEDA_CPU_OPERATIONS");
-  const bool is_wanted = operations != nullptr && std::string_view(operations) == "mpi";
-  setenv("RUEDA_CPU_OPERATIONS", "mpi", 1);
-  const auto about = nlohmann::json::parse(library.describe(), nullptr, false);
-  if (operations == nullptr) unsetenv("RUEDA_CPU_OPERATIONS");
-  if (!about.is_object() || !about.contains("mpi")) return;
-  const auto& mpi = about["mpi"];
-  if (mpi.contains("problem")) {
-    section.add("MPI library", "none found");
-    if (is_wanted) section.fail(mpi["problem"].get<std::string>());
-    return;
-  }
-  section.add("MPI library",
-              fmt::format("{}, {} ({})", mpi["library"].get<std::string>(), mpi["file"].get<std::string>(),
-                          is_wanted ? "RUEDA_CPU_OPERATIONS=mpi uses it"
-                                    : "used only with RUEDA_CPU_OPERATIONS=mpi"));
-}
 
 // The NCCL that tensors on a GPU would use. about: what the library says of itself.
 void add_nccl(Section& section, const nlohmann::json& about) {
@@ -82,7 +62,7 @@ Section examine_library(const std::string& own_path) {
     section.add("buckets", library.last_error());
     section.advise(fmt::format("shared buffers are not available: {}", library.last_error()));
   }
-  add_mpi(section, library);
+  examine_mpi(section, own_path);
   add_nccl(section, about);
   return section;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <utility>
 
 #include "rueda/base/socket.h"
 #include "rueda/transport/ucx/greeting.h"
@@ -68,6 +69,12 @@ class UcxTrust : public ::testing::Test {
       if (got > 0) (void)greeting_.feed(std::span(part).first(static_cast<size_t>(got)));
       return greeting_.missing() == 0;
     }));
+  }
+  // As if the process had ended, but for its socket.
+  void end_ucx() {
+    ASSERT_TRUE(pump_until([&] { return open_count_ == 0; }));
+    worker_->disconnect(std::exchange(peer_, nullptr));
+    worker_.reset();
   }
   void send(PieceHeader header, size_t payload = 0) {
     sent_.push_back({header, {}, Bytes(payload)});
@@ -165,6 +172,42 @@ TEST_F(UcxTrust, a_peer_that_says_more_than_its_address_on_the_socket_ends_the_l
   ASSERT_EQ(::send(socket_.get(), "x", 1, MSG_NOSIGNAL), 1);
   ASSERT_TRUE(pump_until([&] { return !losses_.empty(); }));
   EXPECT_NE(losses_[0].status.why.find("says more than its address"), std::string::npos);
+}
+
+// UCX's TCP has one code for a dead process and for a broken connection.
+TEST_F(UcxTrust, the_socket_tells_a_dead_peer_from_a_lost_connection) {
+  send(header(PieceKind::kHello));
+  ASSERT_TRUE(pump_until([&] { return mine_->endpoint(1, 0) != nullptr; }));
+  end_ucx();
+  for (int i = 0; i < 200; ++i) pump();
+  EXPECT_TRUE(losses_.empty()) << "the socket may still end";
+  socket_.reset();
+  ASSERT_TRUE(pump_until([&] { return !losses_.empty(); }));
+  EXPECT_NE(losses_[0].status.why.find("closed its connection"), std::string::npos) << losses_[0].status.why;
+}
+
+TEST_F(UcxTrust, a_lost_connection_of_ucx_is_told_to_the_peer_on_the_socket) {
+  send(header(PieceKind::kHello));
+  ASSERT_TRUE(pump_until([&] { return mine_->endpoint(1, 0) != nullptr; }));
+  end_ucx();
+  ASSERT_TRUE(pump_until([&] { return !losses_.empty(); }));
+  EXPECT_NE(losses_[0].status.why.find("lost its UCX connection ("), std::string::npos);
+  Bytes said;
+  ASSERT_TRUE(pump_until([&] {
+    std::byte next{};
+    const ssize_t got = ::recv(socket_.get(), &next, 1, MSG_DONTWAIT);
+    if (got == 1) said.push_back(next);
+    return got == 0;
+  }));
+  EXPECT_EQ(said, Bytes{kUcxIsLost});
+}
+
+TEST_F(UcxTrust, a_peer_that_has_lost_ucx_is_not_called_closed) {
+  send(header(PieceKind::kHello));
+  ASSERT_EQ(::send(socket_.get(), &kUcxIsLost, 1, MSG_NOSIGNAL), 1);
+  socket_.reset();
+  ASSERT_TRUE(pump_until([&] { return !losses_.empty(); }));
+  EXPECT_NE(losses_[0].status.why.find("lost its UCX connection to this rank"), std::string::npos);
 }
 
 }  // namespace

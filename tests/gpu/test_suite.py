@@ -68,6 +68,9 @@ def test_measuring(name):
     backend = "nccl" if HAS_GPU else fake_gpu.BACKENDS[-1]
     result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, 1, backend)
     assert result["backend"] == backend and len(result) >= 3
+    if name == "copy_rate" and backend == "nccl":
+        for way in ("sum_float32", "average_float32", "average_bfloat16"):
+            assert f"{way}_parts_us" in result or f"{way}_note" in result
 
 
 @pytest.mark.skipif(not HAS_GPU and "nccl" not in fake_gpu.BACKENDS, reason="no GPU, no libnccl")
@@ -79,7 +82,16 @@ def test_two_pretended_hosts_reduce_hierarchically():
 @pytest.mark.skipif(HAS_GPU or "nccl" not in fake_gpu.BACKENDS, reason="needs the tests' own libnccl")
 def test_nccl_is_called_by_itself_and_sums():
     result = run_with_stand_in("nccl_alone", 2, "nccl")
-    assert result["nccl"] == "2.30.4" and result["allreduce_4096_us"] > 0 < result["allreduce_4_us"]
+    assert result["nccl"] == "2.30.4"
+    assert all(result[f"{way}_{size_bytes}_us"] > 0 for way in ("one", "series") for size_bytes in (4096, 4))
+
+
+@pytest.mark.skipif(HAS_GPU or "nccl" not in fake_gpu.BACKENDS, reason="needs the tests' own libnccl")
+def test_rueda_and_nccl_alone_are_timed_in_the_same_ways():
+    def timed(name):
+        return {key for key in run_with_stand_in(name, 1, "nccl") if key.startswith(("one_", "series_"))}
+
+    assert timed("over_nccl") == timed("nccl_alone") != set()
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
@@ -162,21 +174,54 @@ def test_the_suite_goes_on_after_a_failure_and_stops_in_time(tmp_path, monkeypat
     assert none.run(suite.Part("part", 1, 20)).why == "the time of the suite was used up"
 
 
+def allow(folder, monkeypatch, condition):
+    """NCCL lets ranks share the GPU under this condition."""
+    source = "size = int(os.environ['RUEDA_SIZE'])\nhost = os.environ.get('NCCL_HOSTID')\n"
+    write_part(folder, monkeypatch, f"{source}sys.exit(0 if {condition} else 1)\n")
+    (folder / "part.py").rename(folder / "nccl_alone.py")
+    return suite.Suite(minutes=1.0)
+
+
 def test_nccl_is_asked_how_ranks_may_share_a_gpu(tmp_path, monkeypatch):
-    source = "sys.exit(0 if os.environ.get('NCCL_HOSTID') == f'rank-{rank}' else 1)\n"
-    write_part(tmp_path, monkeypatch, source)
-    (tmp_path / "part.py").rename(tmp_path / "nccl_alone.py")
-    some = suite.Suite(minutes=1.0)
-    assert some.find_sharing() == 4 and some.sharing == "hosts"
-    assert [outcome.status for outcome in some.outcomes] == ["skipped", "passed"]
+    some = allow(tmp_path, monkeypatch, "host == f'rank-{rank}' or size == 1")
+    assert some.finds_nccl() and some.find_sharing() == 4 and some.sharing == "hosts"
+    assert [outcome.status for outcome in some.outcomes] == ["passed", "skipped", "passed", "passed"]
+
+
+def test_that_two_ranks_may_share_a_gpu_is_no_leave_for_four(tmp_path, monkeypatch):
+    some = allow(tmp_path, monkeypatch, "size <= 2")
+    assert some.find_sharing() == 2 and some.sharing == "switch"
+    assert [outcome.status for outcome in some.outcomes] == ["passed", "skipped"]
+
+
+def test_ranks_that_are_too_slow_to_be_timed_share_the_gpu(tmp_path, monkeypatch):
+    some = allow(tmp_path, monkeypatch, "print('RESULT {\"is_right\": true}') or False")
+    assert some.find_sharing() == 4 and some.sharing == "switch"
+    assert [outcome.status for outcome in some.outcomes] == ["skipped", "skipped"]
 
 
 def test_a_gpu_that_ranks_cannot_share_is_measured_with_one(tmp_path, monkeypatch):
-    write_part(tmp_path, monkeypatch, "sys.exit(0 if os.environ['RUEDA_SIZE'] == '1' else 1)\n")
-    (tmp_path / "part.py").rename(tmp_path / "nccl_alone.py")
+    some = allow(tmp_path, monkeypatch, "size == 1")
+    assert some.finds_nccl() and some.find_sharing() == 1 and some.sharing == ""
+    assert [outcome.status for outcome in some.outcomes] == ["passed", "skipped", "skipped"]
+    assert not allow(tmp_path, monkeypatch, "False").finds_nccl()
+
+
+def test_a_checked_part_runs_under_the_sanitizer_or_is_skipped(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "sys.exit(0 if os.environ['RUEDA_GPU_CHECKED'] == '1' else 1)\n")
+    part = suite.checked(suite.Part("part", 1, 20, title="part"), 20)
+    monkeypatch.setenv("PATH", str(tmp_path))
     some = suite.Suite(minutes=1.0)
-    assert some.find_sharing() == 1 and some.sharing == ""
-    assert [outcome.status for outcome in some.outcomes] == ["skipped", "skipped", "passed"]
+    assert some.run(part).why == "compute-sanitizer was not found"
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/words\n'
+        f'while [ "$1" != {sys.executable} ]; do shift; done\nexec "$@"\n'
+    )
+    tool.chmod(0o755)
+    outcome = some.run(part)
+    assert outcome.status == "passed" and outcome.name == "part under compute-sanitizer, 1 rank", outcome.why
+    assert "--kernel-name kns=rueda_" in (tmp_path / "words").read_text()
 
 
 def test_the_report_is_written_after_each_part_whatever_happens_to_it(tmp_path, monkeypatch):
@@ -192,50 +237,82 @@ def test_the_report_is_written_after_each_part_whatever_happens_to_it(tmp_path, 
     assert "2 failed." in (tmp_path / "gpu_report.md").read_text()
 
 
-def test_the_plan_names_parts_that_exist_and_measures_everything_first():
-    for nccl_ranks in (0, 1, 4):
-        parts = suite.plan(nccl_ranks)
+def test_the_plan_names_parts_that_exist_and_measures_one_rank_first():
+    for nccl_ranks in (0, 1, 2, 4):
+        alone = suite.plan_alone(nccl_ranks > 0)
+        parts = [*alone, *suite.plan(nccl_ranks)]
         assert all((ranks.PARTS / f"{part.name}.py").exists() for part in parts)
         assert len({part.label for part in parts}) == len(parts)
-        assert {"copy_rate", "over_nccl", "resnet"} <= {part.name for part in parts[:7]}
+        assert {"copy_rate", "over_nccl", "resnet"} <= {part.name for part in alone}
+        assert all(part.ranks == 1 for part in alone)
         over_nccl = [part for part in parts if part.settings["RUEDA_GPU_OPERATIONS"] == "nccl"]
         assert all(part.ranks <= nccl_ranks for part in over_nccl) and bool(over_nccl) == bool(nccl_ranks)
-    assert any("ddp" in part.settings.get("RUEDA_GPU_RESNET", "") for part in suite.plan(4))
+        compared = {part.ranks for part in parts if part.name == "over_nccl" and part in over_nccl}
+        assert compared == {1, 2} & set(range(nccl_ranks + 1))
+        is_ddp = "ddp" in alone[-1].settings["RUEDA_GPU_RESNET"]
+        assert is_ddp == bool(nccl_ranks)
 
 
-def measure(what, *results):
-    """Whether the figure meets its target, from results by the names of their parts."""
-    parts = [{"name": name, "ranks": 1, "status": "passed", "result": result} for name, result in results]
-    return next(one.is_met for one in report.measures(parts) if what in one.what)
+def test_the_sanitizer_sees_kernels_that_pack_scale_and_add():
+    found = {(part.name, part.settings["RUEDA_GPU_OPERATIONS"]) for part in suite.plan(1) if part.is_checked}
+    assert found == {("torch_collectives", "nccl"), ("cuda_ipc", "staged")}
+
+
+def measure(what, *results, sharing="", ranks=1):
+    """The figure, from results by the names of their parts."""
+    parts = [{"name": name, "ranks": ranks, "status": "passed", "result": result} for name, result in results]
+    return next(one for one in report.measures(parts, sharing) if what in one.what)
 
 
 def test_a_target_is_met_up_to_its_limit_and_not_beyond():
     def packing(share):
-        return measure("share", ("copy_rate", {"share_of_copy_rate": share, "packing_gigabytes_per_s": 1}))
+        figures = {"average_bfloat16_share_of_copy_rate": share, "average_bfloat16_gigabytes_per_s": 1}
+        return measure("average of bfloat16", ("copy_rate", figures)).is_met
 
-    def sum_of(size_bytes, what, mine):
-        key, alone = f"allreduce_{size_bytes}_us", ("nccl_alone", {f"allreduce_{size_bytes}_us": 1000.0})
-        assert measure(what, ("over_nccl", {key: mine})) is None, "there is nothing to compare it with"
-        return measure(what, ("over_nccl", {key: mine}), alone)
+    def sum_of(key, what, mine):
+        alone = ("nccl_alone", {key: 1000.0})
+        assert measure(what, ("over_nccl", {key: mine})).is_met is None, "there is nothing to compare it with"
+        return measure(what, ("over_nccl", {key: mine}), alone).is_met
 
     assert (packing(0.9), packing(0.899)) == (True, False)
-    assert (sum_of(64 << 20, "64 MiB", 1020.0), sum_of(64 << 20, "64 MiB", 1020.1)) == (True, False)
-    assert (sum_of(4, "4 B", 1005.0), sum_of(4, "4 B", 1005.1)) == (True, False)
-    assert [measure("submitted", ("over_nccl", {"submit_us": us})) for us in (3, 3.1)] == [True, False]
-    assert [measure("killed", ("lost_rank", {"noticed_s": s})) for s in (5, 5.1)] == [True, False]
+    big, small = ("series_67108864_us", "64 MiB in a series"), ("one_4_us", "one allreduce of 4 B")
+    assert (sum_of(*big, 1020.0), sum_of(*big, 1020.1)) == (True, False)
+    assert (sum_of(*small, 1005.0), sum_of(*small, 1005.1)) == (True, False)
+    submits = [measure("submitted", ("over_nccl", {"submit_us": us})).is_met for us in (3, 3.1)]
+    losses = [measure("killed", ("lost_rank", {"noticed_s": s})).is_met for s in (5, 5.1)]
+    assert submits == losses == [True, False]
     for name, key in (("plain loop", "plain"), ("DDP", "ddp_over_nccl")):
         rates = [
-            measure(name, ("resnet", {"rueda_images_per_s": ours, f"{key}_images_per_s": 100.0}))
+            measure(name, ("resnet", {"rueda_images_per_s": ours, f"{key}_images_per_s": 100.0})).is_met
             for ours in (99.0, 98.9)
         ]
         assert rates == [True, False]
+
+
+def test_ranks_that_take_turns_on_the_gpu_have_no_target_of_speed():
+    results = ("over_nccl", {"one_4_us": 9000.0, "submit_us": 2.0}), ("nccl_alone", {"one_4_us": 20.0})
+    for sharing, is_met in (("switch", False), ("hosts", None)):
+        found = measure("one allreduce of 4 B", *results, sharing=sharing, ranks=2)
+        assert found.is_met is is_met and found.what.endswith("(2 ranks)")
+    assert found.target == "none: these ranks take turns on the GPU"
+    assert measure("submitted", *results, sharing="hosts", ranks=2).is_met is True
+    assert measure("one allreduce of 4 B", *results, sharing="hosts").is_met is False
+
+
+def test_sums_are_compared_with_those_of_as_many_ranks():
+    parts = [
+        {"name": name, "ranks": ranks, "status": "passed", "result": {"one_4_us": us}}
+        for name, ranks, us in (("over_nccl", 1, 10.0), ("over_nccl", 2, 10.0), ("nccl_alone", 2, 8.0))
+    ]
+    assert [one.is_met for one in report.measures(parts)] == [None, True]
 
 
 def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
     def part(name, status="passed", count=2, why="", **result):
         return {"name": name, "ranks": count, "status": status, "seconds": 1.0, "result": result, "why": why}
 
-    big, small = "allreduce_67108864_us", "allreduce_4_us"
+    big, small = "series_67108864_us", "one_4_us"
+    packing = {"sum_float32_share_of_copy_rate": 0.8, "sum_float32_gigabytes_per_s": 2400.0}
     content = {
         "machine": {"gpu": "GPU of the tests", "gigabytes": 80, "torch": "2", "python": "3.11", "rueda": "0"},
         "sharing": "switch",
@@ -243,7 +320,7 @@ def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
         "parts": [
             part("nccl_alone (switch), 2 ranks", **{big: 1000.0, small: 20.0}),
             part("over_nccl, 2 ranks", **{big: 1100.0, small: 30.0, "submit_us": 4.0, "backend": "nccl"}),
-            part("copy_rate, 1 rank", count=1, share_of_copy_rate=0.8, packing_gigabytes_per_s=2400.0),
+            part("copy_rate, 1 rank", count=1, **packing, average_float32_note="no time"),
             part("resnet, 1 rank", count=1, plain_images_per_s=200.0, rueda_images_per_s=190.0),
             part("lost_rank, 2 ranks", noticed_s=0.4),
             part("torch_collectives, 4 ranks", "late", 4, "rank 3 ended with -6:\nstuck here"),
@@ -254,12 +331,14 @@ def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
     found = {one["what"]: one for one in written.pop("measures")}
     assert written == content
     page = (tmp_path / "gpu_report.md").read_text()
-    assert "| allreduce of 64 MiB | 1100.0 us, NCCL alone 1000.0 us, +10.0 % | at most 2 % more" in page
-    assert "| allreduce of 4 B | 30.0 us, NCCL alone 20.0 us, +50.0 % | at most 5 us more" in page
-    assert "share of the copy rate (1 rank) | 0.8 | at least 0.9 | **no** |" in page
+    assert "| allreduce of 64 MiB in a series (2 ranks) | 1100.0 us, NCCL alone 1000.0 us, +10.0 % |" in page
+    assert "until the result is there (2 ranks) | 30.0 us, NCCL alone 20.0 us, +50.0 % | at most 5 us" in page
+    where = "for a sum of float32 (1 rank) | 0.8 of the copy rate, 2400.0 GB/s read and written"
+    assert f"{where} | at least 0.9 of the copy rate | **no** |" in page
+    assert "for an average of float32 (1 rank) | not known: no time |" in page
     assert "| a killed rank is named (lost_rank, 2 ranks) | after 0.4 s | within 5 s | yes |" in page
-    assert found["allreduce of 4 B"]["is_met"] is False
-    assert found["host time for each tensor that is submitted"]["is_met"] is False
+    assert found["one allreduce of 4 B, until the result is there (2 ranks)"]["is_met"] is False
+    assert found["host time for each tensor that is submitted (2 ranks)"]["is_met"] is False
     assert "200.0 images/s a rank; rueda -5.0 %" in page
     assert "5 passed, 1 late." in page and "### torch_collectives, 4 ranks: late" in page
     assert "stuck here" in page and not list(tmp_path.glob("*.part"))

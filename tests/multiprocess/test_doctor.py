@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import fake_gpu
+import pytest
 from harness import ROOT, library
 from launch_support import RUEDA
 
@@ -93,6 +95,30 @@ def test_the_cuda_driver_and_the_nccl_of_a_job_are_named():
     missing = told(RUEDA_NCCL_LIBRARY="/nowhere/nccl.so")[1]
     assert missing.startswith("none: RUEDA_NCCL_LIBRARY=/nowhere/nccl.so"), missing
     assert told(RUEDA_GPU_OPERATIONS="staged")[1] == "not used: RUEDA_GPU_OPERATIONS=staged"
+
+
+def test_the_mpi_of_rueda_run_is_named_beside_that_of_a_process():
+    found = shutil.which("mpirun")
+    if found is None:
+        pytest.skip("there is no mpirun")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    done = json.loads(doctor("--no-python", "--json").stdout)
+    used = done["facts"]["rueda"]["rueda run --mpi"]
+    assert used.startswith("Open MPI") == ("(Open" in version.stdout) and f"(started by {found})" in used
+    here = done["facts"]["rueda"]["MPI library"]
+    told = [one["sentence"] for one in done["problems"] if "rueda run --mpi uses" in one["sentence"]]
+    assert len(told) == (used.split(",")[0] != here.split(",")[0]), (used, here, told)
+
+
+def test_an_mpirun_that_does_not_work_is_advice(tmp_path):
+    (tmp_path / "mpirun").write_text(
+        "#!/bin/sh\n[ $1 = --version ] && echo 'mpirun (Open MPI) 5.0' || echo no slots\n"
+    )
+    (tmp_path / "mpirun").chmod(0o755)
+    done = doctor("--no-python", "--json", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stdout
+    (told,) = [one["sentence"] for one in json.loads(done.stdout)["problems"] if "mpirun" in one["sentence"]]
+    assert told.startswith(f"rueda run --mpi cannot use {tmp_path}/mpirun: no slots;"), told
 
 
 def test_what_will_not_work_is_a_sentence_and_status_1():

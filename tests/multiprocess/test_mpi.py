@@ -16,7 +16,7 @@ from harness import ROOT
 from mpi_support import ALL, PYPI, STANDARD_ABI, Mpi
 
 PROGRAMS = ROOT / "build" / "release" / "mpi_programs"
-OPEN_MPI_4 = ALL[0]
+OPEN_MPI_4, MPICH_4 = ALL[:2]
 MPICH_5 = next(mpi for mpi in PYPI if mpi.name == "mpich-5")
 
 
@@ -270,6 +270,14 @@ def test_a_library_of_another_mpi_than_mpirun_is_refused(script, tmp_path: Path)
         output = mpi_support.run([*mpi.command(2), *script(REFUSAL)], variables).stdout
         for text in texts:
             assert output.count(text) == 2, output
+
+
+def test_rueda_run_without_its_option_for_mpi_names_it(script, tmp_path: Path) -> None:
+    command = [launch_support.RUEDA, "run", "-np", "2", *script("import rueda.numpy as hvd\nhvd.init()\n")]
+    MPICH_4.launcher()  # skips if it is not installed
+    variables = mpi_support.environment(tmp_path, RUEDA_MPI_LIBRARY="libmpich.so.12")
+    output = mpi_support.run(command, variables).stdout
+    assert "start the ranks with rueda run --mpi, or with the mpirun of MPICH 4." in output, output
 
 
 def test_a_low_thread_level_of_the_program_is_refused(script, tmp_path: Path) -> None:

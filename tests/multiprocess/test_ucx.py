@@ -12,7 +12,7 @@ import pytest
 from harness import make_job_folder, rank_environment
 from robust_support import Job, Jobs, make_jobs
 from test_robust_death import EXPECT, IN_THE_MIDDLE, WAITING, assert_lost, with_victim
-from test_robust_hosts import CHECK, RANKS, SUMS, assert_right, make_cable, place, start_in_spaces
+from test_robust_hosts import CHECK, ENTER, RANKS, SUMS, assert_right, ip, make_cable, place, start_in_spaces
 from test_robust_init import AFTER_A_LOSS, TRY
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`
@@ -32,6 +32,7 @@ OVER = {
     "tcp": {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"},
     "shared memory": {"UCX_TLS": "sm,self"},
 }
+ENDED = "its process has probably ended"
 over = pytest.mark.parametrize("ucx", OVER.values(), ids=OVER.keys())
 
 
@@ -111,6 +112,80 @@ def test_a_killed_rank_is_named_by_all_within_seconds(
         assert_lost(job, victim, job.kill(victim))
     else:
         assert_lost(job, victim, job.await_said(victim, "dying")["at"])
+    texts = [entry["text"] for rank in range(3) for entry in job.said(rank, "lost")]
+    assert all(ENDED in text for text in texts), texts  # UCX itself says "Endpoint timeout"
+
+
+# Rank 1 cuts what UCX has connected; the sockets of rueda are on another address.
+ONLY_UCX_BREAKS = (
+    EXPECT
+    + """
+import socket
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+def cut():
+    ends = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            one = socket.socket(fileno=os.dup(int(name)))
+            if one.family == socket.AF_INET and one.getpeername()[0] == "127.0.0.1":
+                one.shutdown(socket.SHUT_RDWR)
+                ends += 1
+            one.close()
+        except OSError:  # not a socket, or not connected
+            pass
+    assert ends, "UCX has connected nothing on 127.0.0.1"
+def until_lost():
+    for step in range(1000):
+        if hvd.rank() == 1 and step == 20:
+            cut()
+        hvd.allreduce(torch.ones(1000), name=f"gradient.{step % 4}")
+expect_loss(until_lost)
+say("done")
+await_file("over")  # so that no process ends before the verdict
+"""
+)
+
+
+def test_a_broken_connection_of_ucx_is_not_the_end_of_a_process(jobs: Jobs, cable: Tuple[str, str]) -> None:
+    """In a name space of their own, ranks have an address beside that of loopback, which UCX uses."""
+    apart = {"TEST_SPACE": cable[0], "RUEDA_INTERFACE": "wire", **OVER["tcp"]}
+    started = jobs.start(
+        2, ENTER + ONLY_UCX_BREAKS, apart, "ucx", by_rank=lambda rank: {"RUEDA_HOSTNAME": f"host-{rank}"}
+    )
+    for rank in range(2):
+        started.await_said(rank, "done")
+    started.release("over")
+    started.assert_ended_well()
+    texts = [entry["text"] for rank in range(2) for entry in started.said(rank, "lost")]
+    assert len(texts) == 2 and not any(ENDED in text for text in texts), texts
+    assert any("UCX" in text or "did not" in text for text in texts), texts
+
+
+def test_a_cut_cable_is_not_the_end_of_a_process(jobs: Jobs, cable: Tuple[str, str]) -> None:
+    body = (
+        MOUNT_SYS
+        + EXPECT
+        + """
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+def train():
+    while True:
+        hvd.allreduce(torch.ones(200_000), name="gradient")
+expect_loss(train)
+"""
+    )
+    ucx = {"RUEDA_TRANSPORTS": "shm,ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "wire"}
+    job = start_in_spaces(jobs, cable, body, RUEDA_PEER_TIMEOUT_SECONDS="2", **ucx)
+    for rank in range(RANKS):
+        job.await_said(rank, "ready")
+    ip("-n", cable[0], "link", "set", "wire", "down")
+    job.assert_ended_well()
+    texts = [entry["text"] for rank in range(RANKS) for entry in job.said(rank, "lost")]
+    assert len(texts) == RANKS, job.everything()
+    # A rank may hear of another survivor's end before the verdict; rank 0 decides by itself.
+    assert ENDED not in job.said(0, "lost")[0]["text"], texts
 
 
 # Killed at any moment of large messages, while the survivors send to it.

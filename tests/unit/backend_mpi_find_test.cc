@@ -16,6 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 GetEnv environment(std::map<std::string, std::string> variables) {
   return [variables = std::move(variables)](const char* name) -> const char* {
@@ -56,6 +57,19 @@ TEST(MpiFind, the_launcher_decides_which_library_is_looked_for) {
   EXPECT_THAT(
       candidates(environment({}), {}, nothing),
       ElementsAre("libmpi.so.12", "libmpich.so.12", "libmpi.so.40", "libmpi_abi.so.1", "libmpi_abi.so.0"));
+}
+
+TEST(MpiFind, ranks_of_rueda_run_are_told_of_its_option) {
+  const auto advice = [](const char* variable) {
+    return right_launcher("MPICH 4.0.2", [variable](const char* name) -> const char* {
+      return std::string_view(name) == variable ? "2" : nullptr;
+    });
+  };
+  EXPECT_THAT(advice("RUEDA_SIZE"), HasSubstr("rueda run --mpi"));
+  EXPECT_THAT(advice("RUEDA_SIZE"), Not(HasSubstr("RUEDA_MPI_LIBRARY")));  // rueda run has no library
+  EXPECT_EQ(advice("OMPI_COMM_WORLD_SIZE"),
+            "start the ranks with the mpirun of MPICH 4.0.2, or set RUEDA_MPI_LIBRARY to the library of that "
+            "launcher");
 }
 
 TEST(MpiFind, a_file_that_is_no_mpi_is_refused_by_name) {

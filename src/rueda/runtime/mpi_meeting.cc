@@ -85,12 +85,11 @@ Status other_mpi(const store::World& world, const Process& process, const Team& 
                  const store::GetEnv& get_env) {
   std::string launcher = backend::mpi::launcher_name(get_env);
   if (launcher.empty()) launcher = "the launcher (" + world.launcher + ")";
-  const std::string& version = process.library().version();
   return {Code::kInvalidArgument,
           launcher + " started this process as " + rank_of(world.rank, world.size) + ", but " +
               process.library().describe() + " sees " + rank_of(team.rank, team.size) +
-              ", so the two do not belong together; start the ranks with the mpirun of " + version +
-              ", or set RUEDA_MPI_LIBRARY to the library of that launcher."};
+              ", so the two do not belong together; " +
+              backend::mpi::right_launcher(process.library().version(), get_env) + "."};
 }
 
 }  // namespace

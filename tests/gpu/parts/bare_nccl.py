@@ -66,13 +66,10 @@ class Communicator:
         )
         self._settle(made)
 
-    def all_reduce(self, address: int, count: int) -> None:
-        """Enqueues the sum of float32 numbers, in place."""
-        memory = ctypes.c_void_p(address)
-        number = ctypes.c_size_t(count)
-        issued = self._library.ncclAllReduce(
-            memory, memory, number, _FLOAT32, _SUM, self._handle, self._stream
-        )
+    def all_reduce(self, source: int, target: int, count: int) -> None:
+        """Enqueues the sum of float32 numbers, between two addresses."""
+        places = ctypes.c_void_p(source), ctypes.c_void_p(target), ctypes.c_size_t(count)
+        issued = self._library.ncclAllReduce(*places, _FLOAT32, _SUM, self._handle, self._stream)
         if issued or not self._is_blocking:
             self._settle(issued)
 

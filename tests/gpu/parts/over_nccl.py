@@ -1,4 +1,8 @@
-"""A sum by rueda, of 64 MiB and of 4 bytes, to be compared with nccl_alone; and the host's share."""
+"""Sums by rueda, of 64 MiB and of 4 bytes, timed as nccl_alone times them; and the host's share.
+
+One: the call is submitted, the stream of torch waits for it, and the host waits for the stream. Series: many
+calls are submitted, then the stream waits for each, and the host for the stream.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,19 @@ import rueda.torch as hvd
 
 hvd.init()
 world.require_engine()
-for size_bytes in (64 << 20, 4) if not world.IS_STAND_IN else (4096, 4):
+stream = world.current_stream()
+for size_bytes in world.TIMED_BYTES:
     tensor = torch.zeros(size_bytes // 4, device=world.device)
-    repeat = 20 if size_bytes > 4096 else 200
-    named = {"name": f"one.{size_bytes}", "op": hvd.Sum}
-    seconds = world.seconds_on_gpu(lambda t=tensor, more=named: hvd.allreduce_(t, **more), repeat)
-    world.say(**{f"allreduce_{size_bytes}_us": round(seconds * 1e6, 1)})
+    names = [f"series.{size_bytes}.{i}" for i in range(world.series_length(size_bytes))]
+
+    def one(x=tensor, name=f"one.{size_bytes}"):
+        return hvd.allreduce(x, name=name, op=hvd.Sum)
+
+    def series(x=tensor, names=names):
+        handles = [hvd.allreduce_async(x, name=name, op=hvd.Sum) for name in names]
+        return [hvd.synchronize(handle) for handle in handles]
+
+    world.time_sums(size_bytes, one, series, stream)
 
 # The host's time for each tensor that is submitted, and for each that is awaited.
 steps, count = (1, 10) if world.IS_STAND_IN else (20, 200)

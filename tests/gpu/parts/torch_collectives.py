@@ -38,6 +38,10 @@ def check_reductions():
     assert (product == torch.arange(1.0, n + 1).prod().item()).all()
     scaled = hvd.allreduce(mine(), op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.25)
     assert (scaled == total / 2).all()
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        group = [mine(count, dtype=dtype) for count in (1, 7, 70_001)]
+        outs = hvd.grouped_allreduce(group, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.25)
+        assert all((out == total / 2).all() for out in outs), dtype
 
 
 def check_groups():

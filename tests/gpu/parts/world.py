@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 IS_STAND_IN = os.environ.get("RUEDA_GPU_STAND_IN") == "1"
+IS_CHECKED = os.environ.get("RUEDA_GPU_CHECKED") == "1"  # under compute-sanitizer, which is slow
 RANK, SIZE = int(os.environ["RUEDA_RANK"]), int(os.environ["RUEDA_SIZE"])
 
 
@@ -61,6 +62,30 @@ def _counted_wait(engine_handle: int, timeout_s: float) -> int:
 _core.wait = _counted_wait
 
 
+# Long enough for steps to be learned as a plan; but ranks that take turns on the GPU are slow.
+WARM_UPS = 5 if SIZE == 1 else 3
+# What is timed over NCCL, by rueda and without it: one sum at a time, and a series of sums, of so many bytes.
+# All of them are out of place: in place, NCCL does nothing for a single rank.
+TIMED_BYTES = (64 << 20, 4) if not IS_STAND_IN else (4096, 4)
+
+
+def series_length(size_bytes: int) -> int:
+    """How many sums a series has. For one rank a sum is a copy, so a short series would show its start."""
+    if IS_STAND_IN:
+        return 3
+    return 100 if size_bytes <= 4096 else 64 if SIZE == 1 else 4
+
+
+def time_sums(size_bytes: int, one: Callable[[], Any], series: Callable[[], Any], stream: int) -> None:
+    """Says how long one sum takes, and each of a series."""
+    is_small = size_bytes <= 4096
+    one_s = seconds_until_result(one, 200 if is_small else 20 if SIZE == 1 else 6, stream)
+    series_s = seconds_until_result(series, 5 if SIZE == 1 else 3, stream) / series_length(size_bytes)
+    say(
+        **{f"one_{size_bytes}_us": round(one_s * 1e6, 1), f"series_{size_bytes}_us": round(series_s * 1e6, 1)}
+    )
+
+
 def mine(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A tensor that has the number of this rank, counted from 1, everywhere."""
     return torch.full(shape or (5,), float(RANK + 1), dtype=dtype, device=device)
@@ -90,6 +115,27 @@ def seconds_on_gpu(work: Callable[[], Any], repeat: int) -> float:
         work()
     synchronize()
     return (time.perf_counter() - began) / repeat
+
+
+def seconds_until_result(work: Callable[[], Any], repeat: int, stream: int) -> float:
+    """Median time of work() until the host knows that the GPU has the result: work() enqueues on the current
+    stream, or lets it wait, and then the host waits for that stream. Warms up first.
+
+    stream: the current one of the stand-in.
+    """
+    repeat = 2 if IS_STAND_IN else repeat
+    samples: List[float] = []
+    for number in range(WARM_UPS + repeat):
+        began = time.perf_counter()
+        kept = work()  # until the end, so that no memory is used twice meanwhile
+        if IS_STAND_IN:
+            _driver.synchronize(stream)
+        else:
+            torch.cuda.current_stream().synchronize()
+        if number >= WARM_UPS:
+            samples.append(time.perf_counter() - began)
+        del kept
+    return sorted(samples)[len(samples) // 2]
 
 
 _AHEAD_CYCLES = 40_000_000  # about 20 ms in which the host enqueues what is timed

@@ -129,6 +129,15 @@ std::string launcher_name(const GetEnv& get_env) {
   return {};
 }
 
+std::string right_launcher(const std::string& version, const GetEnv& get_env) {
+  // rueda run has no library of MPI; with --mpi it leaves the ranks to an mpirun.
+  if (has(get_env, "RUEDA_SIZE"))
+    return "start the ranks with rueda run --mpi, or with the mpirun of " + version +
+           ", or unset RUEDA_CPU_OPERATIONS";
+  return "start the ranks with the mpirun of " + version +
+         ", or set RUEDA_MPI_LIBRARY to the library of that launcher";
+}
+
 bool is_sure_to_fail(const Library& library, const GetEnv& get_env) {
   return family_of(get_env) == Family::kOpenMpi && !library.version().starts_with("Open MPI");
 }

@@ -22,6 +22,9 @@ std::vector<std::string> mpi_files(std::span<const std::string> loaded);
 // The MPI that the environment of this process is from, in words: "Open MPI's mpirun", or empty.
 std::string launcher_name(const GetEnv& get_env);
 
+// What to do where this process has another launcher than the library belongs to. version: of the library.
+std::string right_launcher(const std::string& version, const GetEnv& get_env);
+
 // Whether this library cannot be initialised under this launcher: under mpirun of Open MPI, others end the
 // process in MPI_Init. The reverse is found out later, by its ranks.
 bool is_sure_to_fail(const Library& library, const GetEnv& get_env);

@@ -42,10 +42,9 @@ Result<std::shared_ptr<Process>> Process::start(std::unique_ptr<Library> library
                       "init before MPI_Finalize.");
   const bool is_ours = !library->is_initialized();
   if (is_ours && is_sure_to_fail(*library, get_env))
-    return Status(Code::kInvalidArgument,
-                  launcher_name(get_env) + " started this process, but " + library->describe() +
-                      " is another MPI; start the ranks with the mpirun of " + library->version() +
-                      ", or set RUEDA_MPI_LIBRARY to the library of that launcher.");
+    return Status(Code::kInvalidArgument, launcher_name(get_env) + " started this process, but " +
+                                              library->describe() + " is another MPI; " +
+                                              right_launcher(library->version(), get_env) + ".");
   const Result<ThreadLevel> level = is_ours ? library->init(ThreadLevel::kMultiple) : library->thread_level();
   if (!level.is_ok()) return level.status();
   if (level.value() < ThreadLevel::kSerialized) return too_few_threads(*library, level.value(), is_ours);

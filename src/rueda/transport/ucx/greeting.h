@@ -14,6 +14,8 @@
 
 namespace rueda::transport {
 
+// Before an end closes the socket because UCX has lost the other end: so its process has not ended.
+inline constexpr std::byte kUcxIsLost{1};
 inline constexpr uint32_t kGreetingMagic = 0x58445552;  // "RUDX"
 // A worker's address grows with the devices of the host: 100 to 200 bytes for TCP or shared memory.
 inline constexpr size_t kMaxWorkerAddress = 32 << 10;

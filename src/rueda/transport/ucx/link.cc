@@ -16,6 +16,10 @@ namespace rueda::transport {
 namespace {
 
 constexpr Nanos kDrainTime = kSecond;  // what is left to do is local, and takes milliseconds
+// UCX has lost the peer. Its code does not say whether the process is dead or the network broken: that of its
+// TCP is "Endpoint timeout" for both (its uct_tcp_ep_set_failed). The socket does, because the
+// kernel closes it with the process. Between hosts the news may be lost once, and is sent again after 200 ms.
+constexpr Nanos kEndTime = 500 * kMillisecond;
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 UcxToken random_token() {
@@ -82,7 +86,14 @@ void UcxLink::send_greeting() {
   if (sent > 0) unsent_.erase(unsent_.begin(), unsent_.begin() + sent);
   if (sent >= 0 || errno == EINTR) return;
   if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLOUT);
+  hung_up(sent);
+}
+
+// outcome: of a call for the socket.
+void UcxLink::hung_up(ssize_t outcome) {
   is_hung_up_ = true;
+  socket_end_ = outcome == 0 ? "closed its connection"
+                             : "lost its connection (" + std::string(std::strerror(errno)) + ")";
 }
 
 void UcxLink::read_greeting() {
@@ -92,7 +103,7 @@ void UcxLink::read_greeting() {
         ::recv(socket_.get(), part.data(), std::min(part.size(), greeting_.missing()), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return watch_.clear(EPOLLIN);
-    if (got <= 0) return void(is_hung_up_ = true);
+    if (got <= 0) return hung_up(got);
     const Status status = greeting_.feed(std::span(part).first(static_cast<size_t>(got)));
     if (!status.is_ok())
       return leave_because_of(
@@ -101,16 +112,21 @@ void UcxLink::read_greeting() {
   connect();
 }
 
-// After the greeting, the socket is silent until it ends.
+// After the greeting, the socket is silent until its end.
 void UcxLink::read_end() {
   std::byte next{};
   const ssize_t got = ::recv(socket_.get(), &next, 1, MSG_DONTWAIT);
+  if (got > 0 && next == kUcxIsLost) {
+    is_hung_up_ = true;
+    socket_end_ = "lost its UCX connection to this rank";
+    return;
+  }
   if (got > 0)
     return leave_because_of(
         0, {Code::kInternal, to_string(name_of(0)) + " broke the protocol: it says more than its address."});
   if (got < 0 && errno == EINTR) return;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return watch_.clear(EPOLLIN | kHangup);
-  is_hung_up_ = true;
+  hung_up(got);
 }
 
 void UcxLink::connect() {
@@ -151,16 +167,20 @@ bool UcxLink::has_work() const {
     return true;
   if (state_ == State::kLeaving && (is_drained() || drain_deadline_ == 0)) return true;
   if (state_ == State::kProving && has_heard_) return true;
-  if (is_alive() && peer_error_ != ucx::kOk) return true;
+  if (is_alive() && has_failed()) return end_deadline_ == 0;
   return std::any_of(channels_.begin(), channels_.end(),
                      [this](const auto& named) { return is_open(named.first) && named.second->has_work(); });
 }
 
 bool UcxLink::progress(Nanos now) {
   const State before = state_;
+  if (is_hung_up()) leave(socket_end_);
+  if (is_alive() && has_failed() && awaits_end(now)) return false;
+  if (is_alive() && has_failed() && unsent_.empty())
+    (void)::send(socket_.get(), &kUcxIsLost, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (is_alive() && peer_error_ != ucx::kOk)
     leave("lost its UCX connection (" + site_.worker->describe(peer_error_) + ")");
-  if (is_hung_up()) leave("closed its connection");
+  if (is_alive() && !channel_error_.is_ok()) leave_because_of(failed_channel_, channel_error_);
   if (state_ == State::kProving && has_heard_) state_ = State::kUp;
   if (state_ == State::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kDrainTime;
   if (state_ == State::kLeaving && is_drained()) state_ = State::kGone;  // UCX holds no buffer any more
@@ -169,10 +189,21 @@ bool UcxLink::progress(Nanos now) {
   for (const auto& [number, channel] : channels_) {
     if (!is_open(number)) continue;
     const Result<bool> moved = channel->progress();
+    if (!moved.is_ok() && moved.status().code == Code::kPeerLost && is_alive()) {
+      channel_error_ = moved.status();
+      failed_channel_ = number;
+      return true;
+    }
     if (!moved.is_ok()) return leave_because_of(number, moved.status()), true;
     is_moved |= moved.value();
   }
   return is_moved;
+}
+
+// Whether the socket may still say that the peer has ended.
+bool UcxLink::awaits_end(Nanos now) {
+  if (end_deadline_ == 0) end_deadline_ = now + kEndTime;
+  return now < end_deadline_;
 }
 
 void UcxLink::ask_for_reports() {
@@ -182,8 +213,9 @@ void UcxLink::ask_for_reports() {
 }
 
 bool UcxLink::are_last_words_heard() const {
-  return !is_up() || std::all_of(channels_.begin(), channels_.end(),
-                                 [](const auto& named) { return named.second->is_confirmed(); });
+  return !is_up() || has_failed() || std::all_of(channels_.begin(), channels_.end(), [](const auto& named) {
+    return named.second->is_confirmed();
+  });
 }
 
 void UcxLink::disconnect() {

@@ -2,6 +2,8 @@
 // one UCX connection, which carries the messages. Engine thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,6 +54,8 @@ class UcxLink {
   // Gives up the UCX connection; what is open with it completes in the worker's progress().
   void disconnect();
   [[nodiscard]] bool is_drained() const { return wire_.open_count == 0; }
+  // When progress() acts without an event: 0 = never.
+  [[nodiscard]] Nanos next_due() const { return is_alive() ? end_deadline_ : drain_deadline(); }
   // When UCX should have completed everything that is open with a lost peer. 0: the link is not leaving.
   [[nodiscard]] Nanos drain_deadline() const { return state_ == State::kLeaving ? drain_deadline_ : 0; }
   void drop_arrivals();
@@ -67,8 +71,11 @@ class UcxLink {
   void send_greeting();
   void read_greeting();
   void read_end();
+  void hung_up(ssize_t outcome);
   void connect();
   void send_hello();
+  [[nodiscard]] bool has_failed() const { return peer_error_ != ucx::kOk || !channel_error_.is_ok(); }
+  [[nodiscard]] bool awaits_end(Nanos now);
   void leave(std::string how, int culprit = -1, const Status& culprit_status = {});
   void leave_because_of(uint16_t channel, const Status& why);
   UcxChannel& channel(uint16_t number);
@@ -81,13 +88,17 @@ class UcxLink {
   Watch watch_;
   State state_ = State::kGreeting;
   bool is_hung_up_ = false, has_heard_ = false;
-  UcxToken token_{};  // that the peer's messages must carry
-  Bytes unsent_;      // of the greeting
+  std::string socket_end_;  // how it hung up
+  UcxToken token_{};        // that the peer's messages must carry
+  Bytes unsent_;            // of the greeting
   GreetingReader greeting_;
   UcxWire wire_;
   PieceHeader hello_;
   UcxOperation hello_operation_;
   ucx::Code8 peer_error_ = ucx::kOk;  // why UCX lost the peer
+  Status channel_error_;              // why UCX did not take or bring a message …
+  uint16_t failed_channel_ = 0;       // … of this channel
+  Nanos end_deadline_ = 0;            // when it is certain that the socket does not end as well
 
   std::string how_;  // the peer ended, as in "closed its connection"
   Nanos drain_deadline_ = 0;

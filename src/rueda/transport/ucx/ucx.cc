@@ -110,7 +110,7 @@ class UcxTransport final : public Transport {
     Nanos due = connector_.next_due();
     for (const auto& [peer, link] : links_) {
       if (link->has_work()) return false;
-      if (const Nanos deadline = link->drain_deadline(); deadline != 0)
+      if (const Nanos deadline = link->next_due(); deadline != 0)
         due = due == 0 ? deadline : std::min(due, deadline);
     }
     poller_->wake_at(due);
