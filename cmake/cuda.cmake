@@ -14,7 +14,7 @@ add_custom_command(
           -std=c++20 -O3 -ffp-contract=off -Wall -Wextra -Werror -I ${CMAKE_SOURCE_DIR}/src
           -S ${kernels}/kernels.cu -o ${RUEDA_KERNELS_PTX}
   DEPENDS ${kernels}/kernels.cu ${kernels}/device_kernels.h
-          ${kernels}/device_adasum.h ${kernels}/device_groups.h ${kernels}/device_table.h
+          ${kernels}/device_adasum.h ${kernels}/device_groups.h ${kernels}/device_table.h ${kernels}/device_types.h
   COMMENT "Compiling the kernels for CUDA devices")
 add_custom_command(
   OUTPUT ${CMAKE_BINARY_DIR}/kernels_ptx.cc

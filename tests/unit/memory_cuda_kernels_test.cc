@@ -135,6 +135,48 @@ TEST_F(CudaKernels, that_cannot_be_launched_say_which) {
               HasSubstr("rueda_scale_float32: CUDA_ERROR_LAUNCH_FAILED"));
 }
 
+// What the packing of an average does with one launch instead of two.
+template <DType kType>
+void expect_scaled_moves(Kernels& kernels, Stream& stream, std::mt19937_64& random) {
+  using Raw = typename Element<kType>::Raw;
+  const size_t counts[] = {5, 20'001, 0, 64, 1, 9000};
+  for (const Scale& scale : {Scale{.factor = 1, .divisor = 8}, Scale{.factor = 0.7, .divisor = 3}}) {
+    std::vector<DeviceVector<Raw>> memory;
+    std::vector<TensorRun> runs;
+    size_t offset = 0;
+    for (const size_t count : counts) {  // from the second element on: not always aligned to a load
+      memory.emplace_back(stream.device(), kernels_test::random_elements<kType>(count + 1, random));
+      auto* const first = reinterpret_cast<std::byte*>(memory.back().data() + (count % 2));
+      runs.push_back({.tensor = first, .offset = offset, .bytes = count * sizeof(Raw)});
+      offset += (count * sizeof(Raw) + 127) / 128 * 128;
+    }
+    const size_t total = offset / sizeof(Raw);
+    const DeviceVector<Raw> once(stream.device(), std::vector<Raw>(total)),
+        twice(stream.device(), std::vector<Raw>(total));
+    const auto bytes = [](const auto& vector) { return reinterpret_cast<std::byte*>(vector.data()); };
+    ASSERT_TRUE(kernels.pack_scaled(stream, kType, runs, bytes(once), scale).is_ok());
+    ASSERT_TRUE(kernels.pack(stream, runs, bytes(twice)).is_ok());
+    ASSERT_TRUE(kernels.scale(stream, kType, twice.data(), twice.data(), total, scale).is_ok());
+    finish(stream);
+    EXPECT_EQ(std::memcmp(once.data(), twice.data(), total * sizeof(Raw)), 0);
+    const DeviceVector<Raw> scaled(stream.device(), once.read());
+    ASSERT_TRUE(kernels.scale(stream, kType, scaled.data(), scaled.data(), total, scale).is_ok());
+    ASSERT_TRUE(kernels.unpack_scaled(stream, kType, runs, bytes(once), scale).is_ok());
+    finish(stream);
+    for (const TensorRun& run : runs)
+      EXPECT_EQ(std::memcmp(run.tensor, bytes(scaled) + run.offset, run.bytes), 0) << "at " << run.offset;
+  }
+}
+
+TEST_F(CudaKernels, scale_floats_on_the_way_with_the_same_bits) {
+  const size_t launches = cuda_test::calls("cuLaunchKernel");
+  expect_scaled_moves<DType::kFloat32>(*kernels_, *stream_, random_);
+  EXPECT_EQ(cuda_test::calls("cuLaunchKernel") - launches, 2U * (1 + 2 + 1 + 1));
+  expect_scaled_moves<DType::kFloat64>(*kernels_, *stream_, random_);
+  expect_scaled_moves<DType::kFloat16>(*kernels_, *stream_, random_);
+  expect_scaled_moves<DType::kBfloat16>(*kernels_, *stream_, random_);
+}
+
 class CudaKernelsOfType : public CudaKernels, public testing::WithParamInterface<int> {};
 
 // Where vectors begin, in elements after an address that is aligned to any load; and how many elements.

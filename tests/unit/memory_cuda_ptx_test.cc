@@ -36,7 +36,7 @@ std::map<std::string, std::string> compiled_kernels() {
 TEST(CudaKernelsText, loads_and_stores_16_bytes_at_once_and_keeps_them_in_registers) {
   const std::regex load(R"(\bld(\.global)?(\.nc)?\.(v4\.[buf]32|v2\.[buf]64)\b)");
   const std::regex store(R"(\bst(\.global)?\.(v4\.[buf]32|v2\.[buf]64)\b)");
-  const std::regex is_wide("rueda_(pack|unpack|(cast|scale|add|sum|combine)_.*)");
+  const std::regex is_wide("rueda_(pack|unpack|((un)?pack_scaled|cast|scale|add|sum|combine)_.*)");
   size_t wide = 0;
   for (const auto& [name, text] : compiled_kernels()) {
     EXPECT_EQ(text.find(".local"), std::string::npos) << name;
@@ -45,7 +45,7 @@ TEST(CudaKernelsText, loads_and_stores_16_bytes_at_once_and_keeps_them_in_regist
     EXPECT_TRUE(std::regex_search(text, load)) << name;
     EXPECT_TRUE(std::regex_search(text, store)) << name;
   }
-  EXPECT_EQ(wide, 2U + 4U + 3U * kDTypeCount + 2U);
+  EXPECT_EQ(wide, 2U + 2U * 4U + 4U + 3U * kDTypeCount + 2U);
 }
 
 // The output of a command of the shell, and its status.

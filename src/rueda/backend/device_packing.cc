@@ -42,10 +42,12 @@ Status DevicePacking::load(const Call& call, const Scale& before) {
   places_.clear();
   table_.clear();
   offsets_.clear();
+  void* awaited = nullptr;  // tensors that were submitted together share an event
   for (const Segment& segment : call.segments) {
-    if (segment.memory.ready == nullptr) continue;
-    const Status status = stream_.wait(static_cast<cuda::CUevent>(segment.memory.ready));
-    if (!status.is_ok()) return status;
+    void* const ready = segment.memory.ready;
+    if (ready == nullptr || ready == awaited) continue;
+    if (const Status status = stream_.wait(static_cast<cuda::CUevent>(ready)); !status.is_ok()) return status;
+    awaited = ready;
   }
   const auto stays_in_place = [&](const Segment& one) {
     return call.segments.size() == 1 && !has_joined(one) && !is_foreign(one);
@@ -78,15 +80,25 @@ Status DevicePacking::load_packed(const Call& call, const Scale& before) {
       table_.push_back({.tensor = tensor, .offset = offsets_[i], .bytes = count * element});
     }
   }
+  const DType dtype = call.spec.dtype;
+  const bool is_scaled = scales_on_the_way(call, before);
   if (!table_.empty()) {
-    const Status status = kernels_.pack(stream_, table_, buffer_.data());
+    const Status status = is_scaled ? kernels_.pack_scaled(stream_, dtype, table_, buffer_.data(), before)
+                                    : kernels_.pack(stream_, table_, buffer_.data());
     if (!status.is_ok()) return status;
   }
   runs_.push_back({.input = buffer_.data(),
                    .output = buffer_.data(),
                    .count = static_cast<int64_t>(packed_count_),
                    .counts = {}});
-  return scale_packed(call, before);
+  return scale_packed(call, is_scaled ? Scale{} : before);
+}
+
+// Whether the kernel that packs or unpacks scales as well, which saves reading and writing all bytes again.
+bool DevicePacking::scales_on_the_way(const Call& call, const Scale& by) const {
+  return !by.is_identity() && is_floating(call.spec.dtype) &&
+         std::ranges::none_of(call.segments,
+                              [&](const Segment& one) { return !has_joined(one) && is_foreign(one); });
 }
 
 // What a rank that has joined contributes is not scaled, as on the host.
@@ -184,7 +196,10 @@ Status DevicePacking::store(const Call& call, const Scale& after) {
   const size_t element = size_of(call.spec.dtype);
   const Scale by = is_reduction(call.spec.what) ? after : Scale{};
   if (is_packed_) {
-    const Status scaled = scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, by);
+    const DType dtype = call.spec.dtype;
+    const bool is_scaled = scales_on_the_way(call, by);
+    const Scale apart = is_scaled ? Scale{} : by;
+    const Status scaled = scale(dtype, buffer_.data(), buffer_.data(), packed_count_, apart);
     if (!scaled.is_ok()) return scaled;
     size_t next = 0;  // in the table, which lists inputs
     for (const Segment& segment : call.segments) {
@@ -192,7 +207,8 @@ Status DevicePacking::store(const Call& call, const Scale& after) {
       table_[next++].tensor = static_cast<std::byte*>(segment.output);
     }
     if (!table_.empty()) {
-      const Status unpacked = kernels_.unpack(stream_, table_, buffer_.data());
+      const Status unpacked = is_scaled ? kernels_.unpack_scaled(stream_, dtype, table_, buffer_.data(), by)
+                                        : kernels_.unpack(stream_, table_, buffer_.data());
       if (!unpacked.is_ok()) return unpacked;
     }
   }

@@ -70,6 +70,7 @@ class DevicePacking {
   Status load_apart(const Call& call, const Scale& before);
   Status fetch(const Call& call, const Segment& segment, std::byte* to, size_t count);
   Status scale_packed(const Call& call, const Scale& before);
+  [[nodiscard]] bool scales_on_the_way(const Call& call, const Scale& by) const;
   Status fill_identity(const schedule::Spec& spec, std::byte* to, size_t count);
   Status scale(DType dtype, const void* from, void* to, size_t count, const Scale& by);
   Status reserve(size_t bytes) { return buffer_.reserve(stream_.device(), bytes); }

@@ -49,7 +49,7 @@ Status NcclBackend::launch() {
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   call_.note(Activity::kPack);
-  entries_ += kEntriesOfPacking + part_.segments.size();  // each has an event that is waited for
+  entries_ += kEntriesOfPacking + part_.segments.size();  // each may have an event that is waited for
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
   const std::span<const Run> runs = gpu_->packing().runs();

@@ -9,6 +9,7 @@
 #include "rueda/memory/cuda/device_adasum.h"
 #include "rueda/memory/cuda/device_groups.h"
 #include "rueda/memory/cuda/device_table.h"
+#include "rueda/memory/cuda/device_types.h"
 
 namespace rueda::cuda::device {
 
@@ -58,70 +59,6 @@ RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 
       copy_bytes(at, packed, tensor, bytes);
   }
 }
-
-// ---- element types: how they are widened for arithmetic, and rounded ----
-
-RUEDA_DEVICE float float_of(U32 bits) { return __builtin_bit_cast(float, bits); }
-RUEDA_DEVICE U32 bits_of(float value) { return __builtin_bit_cast(U32, value); }
-
-template <class T>
-struct Plain {
-  using Raw = T;
-  using Wide = T;
-  RUEDA_DEVICE T widen(T raw) { return raw; }
-  RUEDA_DEVICE T narrow(T wide) { return wide; }
-};
-
-struct Bfloat16 {
-  using Raw = U16;
-  using Wide = float;
-  RUEDA_DEVICE float widen(U16 raw) { return float_of(static_cast<U32>(raw) << 16); }
-  RUEDA_DEVICE U16 narrow(float wide) {
-    const U32 bits = bits_of(wide), rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
-    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-    return static_cast<U16>((is_nan ? bits | 0x400000u : rounded) >> 16);  // NaN stays NaN
-  }
-};
-
-struct Float16 {
-  using Raw = U16;
-  using Wide = float;
-#if defined(__CUDA__)
-  RUEDA_DEVICE float widen(U16 raw) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(raw));
-    return wide;
-  }
-  RUEDA_DEVICE U16 narrow(float wide) {
-    U16 raw;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(wide));
-    return raw;
-  }
-#else
-  RUEDA_DEVICE float widen(U16 raw) {
-    const U32 sign = static_cast<U32>(raw & 0x8000u) << 16, exponent = raw >> 10 & 31u,
-              mantissa = raw & 1023u;
-    if (exponent == 31) return float_of(sign | 0x7F800000u | mantissa << 13);
-    if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // exact
-    return float_of(sign | bits_of(magnitude));
-  }
-  RUEDA_DEVICE U16 narrow(float wide) {
-    const U32 bits = bits_of(wide), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude > 0x7F800000u) return static_cast<U16>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
-    if (magnitude >= 0x47800000u) return static_cast<U16>(sign | 0x7C00u);  // 65536 and more
-    if (magnitude < 0x38800000u) {  // below the smallest normal number: in units of 2^-24, rounded by the sum
-      const float rounded = float_of(magnitude) + 0.5f;  // whose last place is 2^-24
-      return static_cast<U16>(sign | (bits_of(rounded) - bits_of(0.5f)));
-    }
-    const U32 round = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
-    return static_cast<U16>(sign | (round - (112u << 23)) >> 13);
-  }
-#endif
-};
-
-// Bool: any value but 0 is true.
-struct Bool : Plain<U8> {};
 
 // ---- arithmetic ----
 
@@ -205,11 +142,11 @@ struct Arithmetic<Bool> {
 };
 
 template <class Type, class Scale>
-RUEDA_DEVICE void scale_elements_by(Place at, const void* from, void* to, U64 count, Scale by) {
+RUEDA_DEVICE void scale_elements_by(Share share, const void* from, void* to, U64 count, Scale by) {
   using Raw = typename Type::Raw;
   const Raw* in = static_cast<const Raw*>(from);
   Raw* out = static_cast<Raw*>(to);
-  in_groups<kGroup<Raw>>(share_of_grid(at), head_of(count, in, out), count, [=](U64 i, auto times) {
+  in_groups<kGroup<Raw>>(share, head_of(count, in, out), count, [=](U64 i, auto times) {
     auto group = load<decltype(times)::kCount>(in + i);
     RUEDA_UNROLL
     for (Raw& x : group.of) x = Type::narrow(Arithmetic<Type>::scale(Type::widen(x), by));
@@ -218,17 +155,33 @@ RUEDA_DEVICE void scale_elements_by(Place at, const void* from, void* to, U64 co
 }
 
 template <class Type, class Float>
-RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, FloatScale<Float> by) {
-  if (by.inverse == 0) return scale_elements_by<Type>(at, from, to, count, by);
-  scale_elements_by<Type>(at, from, to, count, InverseScale<Float>{by.inverse, by.factor});
+RUEDA_DEVICE void scale_prepared(Share share, const void* from, void* to, U64 count, FloatScale<Float> by) {
+  if (by.inverse == 0) return scale_elements_by<Type>(share, from, to, count, by);
+  scale_elements_by<Type>(share, from, to, count, InverseScale<Float>{by.inverse, by.factor});
 }
 template <class Type>
-RUEDA_DEVICE void scale_prepared(Place at, const void* from, void* to, U64 count, ScaleBy by) {
-  scale_elements_by<Type>(at, from, to, count, by);
+RUEDA_DEVICE void scale_prepared(Share share, const void* from, void* to, U64 count, ScaleBy by) {
+  scale_elements_by<Type>(share, from, to, count, by);
 }
 template <class Type>
-RUEDA_DEVICE void scale_elements(Place at, const void* from, void* to, U64 count, ScaleBy by) {
-  scale_prepared<Type>(at, from, to, count, prepared(by, typename Type::Wide{}));
+RUEDA_DEVICE void scale_elements(Share share, const void* from, void* to, U64 count, ScaleBy by) {
+  scale_prepared<Type>(share, from, to, count, prepared(by, typename Type::Wide{}));
+}
+
+// Packs, or unpacks, runs of elements and scales them on the way.
+template <class Type, bool kIsPack>
+RUEDA_DEVICE void move_scaled(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
+                              ScaleBy by) {
+  for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
+    const TableEntry& entry = entry_of(table, entries, chunk);
+    const U64 begin = as_it_is((chunk - entry.first_chunk) * kChunkBytes);
+    const U64 left = entry.bytes - begin;
+    const U64 count = (left < kChunkBytes ? left : kChunkBytes) / sizeof(typename Type::Raw);
+    U8* const tensor = reinterpret_cast<U8*>(entry.tensor) + begin;
+    U8* const packed = buffer + entry.offset + begin;
+    scale_elements<Type>({at.thread, at.threads}, kIsPack ? tensor : packed, kIsPack ? packed : tensor, count,
+                         by);
+  }
 }
 
 template <class Type>
@@ -341,7 +294,7 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
 // the thread. There is no other list.
 #define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                   \
   F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                   \
-    scale_elements<Type>(at, from, to, count, by))                                              \
+    scale_elements<Type>(share_of_grid(at), from, to, count, by))                               \
   F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),               \
     add_elements<Type>(at, one, other, to, count))                                              \
   F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, double prescale, ScaleBy finish), \
@@ -355,6 +308,12 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
     (const TableEntry* table, U32 entries, U64 chunks, const Factors* factors, const U8* a, const U8* b, \
      U8* to),                                                                                            \
     combine_vectors<T>(at, table, entries, chunks, factors, a, b, to))
+
+#define RUEDA_KERNELS_OF_FLOAT(F, dtype, Type)                                                               \
+  F(rueda_pack_scaled_##dtype, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer, ScaleBy by),   \
+    (move_scaled<Type, true>(at, table, entries, chunks, buffer, by)))                                       \
+  F(rueda_unpack_scaled_##dtype, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer, ScaleBy by), \
+    (move_scaled<Type, false>(at, table, entries, chunks, buffer, by)))
 
 #define RUEDA_KERNELS(F)                                                                    \
   F(rueda_pack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),             \
@@ -380,6 +339,10 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
   RUEDA_KERNELS_OF_TYPE(F, float32, Plain<float>)                                           \
   RUEDA_KERNELS_OF_TYPE(F, float64, Plain<double>)                                          \
   RUEDA_KERNELS_OF_TYPE(F, bool, Bool)                                                      \
+  RUEDA_KERNELS_OF_FLOAT(F, float16, Float16)                                               \
+  RUEDA_KERNELS_OF_FLOAT(F, bfloat16, Bfloat16)                                             \
+  RUEDA_KERNELS_OF_FLOAT(F, float32, Plain<float>)                                          \
+  RUEDA_KERNELS_OF_FLOAT(F, float64, Plain<double>)                                         \
   F(rueda_fold_dots, (const Dots* partial, U64 chunks, U64 lanes, Dots* sums),              \
     fold_dots(at, partial, chunks, lanes, sums))                                            \
   F(rueda_adasum_factors,                                                                   \

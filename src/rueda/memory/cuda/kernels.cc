@@ -75,7 +75,8 @@ struct Kernels::State {
   }
   Result<CUfunction> find(const std::string& name);
   Status launch(Stream& stream, const std::string& name, uint64_t blocks, void** arguments);
-  Status move(Stream& stream, const char* kernel, std::span<const TensorRun> runs, const std::byte* buffer);
+  Status move(Stream& stream, const std::string& kernel, std::span<const TensorRun> runs,
+              const std::byte* buffer, const Scale* scale);
   Result<Table*> table_of(Stream& stream, std::span<const TensorRun> runs, uint64_t chunk_bytes);
   Result<Table*> free_table();
   Status fill(Stream& stream, Table& table, std::span<const TensorRun> runs);
@@ -199,24 +200,39 @@ Status Kernels::State::fill(Stream& stream, Table& table, std::span<const Tensor
   return stream.copy(table.copy.data(), table.source.data(), bytes);
 }
 
-Status Kernels::State::move(Stream& stream, const char* kernel, std::span<const TensorRun> runs,
-                            const std::byte* buffer) {
+// scale: of a kernel that has one; otherwise null.
+Status Kernels::State::move(Stream& stream, const std::string& kernel, std::span<const TensorRun> runs,
+                            const std::byte* buffer, const Scale* scale) {
   const Result<Table*> found = table_of(stream, runs, device::kChunkBytes);
   if (!found.is_ok()) return found.status();
   Table& table = *found.value();
   if (table.entries == 0) return Status::ok();
   const std::byte* data = table.data();
-  void* arguments[] = {&data, &table.entries, &table.chunks, &buffer};
+  device::ScaleBy by{.factor = 1, .divisor = 1};
+  if (scale != nullptr) by = {.factor = scale->factor, .divisor = scale->divisor};
+  void* arguments[] = {&data, &table.entries, &table.chunks, &buffer, &by};
   if (const Status s = launch(stream, kernel, table.chunks, arguments); !s.is_ok()) return s;
   return stream.record(*table.used);
 }
 
 Status Kernels::pack(Stream& stream, std::span<const TensorRun> runs, std::byte* buffer) {
-  return state_->move(stream, "rueda_pack", runs, buffer);
+  return state_->move(stream, "rueda_pack", runs, buffer, nullptr);
 }
 
 Status Kernels::unpack(Stream& stream, std::span<const TensorRun> runs, const std::byte* buffer) {
-  return state_->move(stream, "rueda_unpack", runs, buffer);
+  return state_->move(stream, "rueda_unpack", runs, buffer, nullptr);
+}
+
+Status Kernels::pack_scaled(Stream& stream, DType dtype, std::span<const TensorRun> runs, std::byte* buffer,
+                            Scale scale) {
+  RUEDA_CHECK(is_floating(dtype), "integers are scaled apart");
+  return state_->move(stream, "rueda_pack_scaled_" + std::string(name_of(dtype)), runs, buffer, &scale);
+}
+
+Status Kernels::unpack_scaled(Stream& stream, DType dtype, std::span<const TensorRun> runs,
+                              const std::byte* buffer, Scale scale) {
+  RUEDA_CHECK(is_floating(dtype), "integers are scaled apart");
+  return state_->move(stream, "rueda_unpack_scaled_" + std::string(name_of(dtype)), runs, buffer, &scale);
 }
 
 Status Kernels::scale(Stream& stream, DType dtype, const void* from, void* to, size_t count, Scale scale) {

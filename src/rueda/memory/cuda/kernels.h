@@ -37,6 +37,11 @@ class Kernels {
   // replaced only after the stream has used it.
   Status pack(Stream& stream, std::span<const TensorRun> runs, std::byte* buffer);
   Status unpack(Stream& stream, std::span<const TensorRun> runs, const std::byte* buffer);
+  // The same for runs of floats, which are scaled on the way, with the bits of scale().
+  Status pack_scaled(Stream& stream, DType dtype, std::span<const TensorRun> runs, std::byte* buffer,
+                     Scale scale);
+  Status unpack_scaled(Stream& stream, DType dtype, std::span<const TensorRun> runs, const std::byte* buffer,
+                       Scale scale);
 
   // The same bits as kernels::scale(), kernels::cast() and a sum of two in rank order give on the host. `to`
   // may be the memory of an input.
