@@ -182,8 +182,8 @@ class Memory:
         made = c_void_p()
         self.address: int = 0
         status = _core.alloc_on_device(device, size_bytes, byref(made))
-        if status == _core.UNAVAILABLE:
-            raise MemoryError(f"A result of {size_bytes} bytes: {_core.last_error()}")
+        if status == _core.UNAVAILABLE and "CUDA_ERROR_OUT_OF_MEMORY" in (text := _core.last_error()):
+            raise MemoryError(f"A result of {size_bytes} bytes: {text}")
         check(status)
         self.address = made.value or 0
         self.device = device

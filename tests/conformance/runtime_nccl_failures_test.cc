@@ -134,37 +134,53 @@ TEST_F(NcclFailures, a_stream_that_does_not_end_keeps_no_rank_for_long) {
   for (const auto& one : busy) one->user().synchronize();
 }
 
-// CUDA lets whoever enqueues wait while the queue of a stream is full; the engine must not come to that.
+// CUDA lets whoever enqueues wait while the queue of a stream is full; the engine must not come to that. Each
+// tensor is a call, or, for a device without memory to pack, a part of one call.
 TEST_F(NcclFailures, calls_behind_a_busy_gpu_do_not_keep_a_rank_from_the_news) {
-  std::atomic<bool> is_free{false};
-  std::vector<std::unique_ptr<OnDevice>> busy(kRanks);
-  std::vector<std::shared_ptr<cuda_test::DeviceVector<float>>> data(kRanks);
-  const auto body = [&](Engine& engine, Rank rank) {
-    OnDevice mine(rank);
-    warm_up(engine, rank, mine);
-    const auto at = static_cast<size_t>(rank);
-    busy[at] = std::make_unique<OnDevice>(rank);
-    busy[at]->user().enqueue([&] { is_free.wait(false); });
-    constexpr int kCalls = 600;
-    data[at] = busy[at]->vector(std::vector<float>(kCalls, 1.0F));
-    int64_t last = 0;
-    for (int i = 0; i < kCalls; ++i) {
-      Tensor one = busy[at]->tensor(Collective::kAllreduce, "t" + std::to_string(i), *data[at]);
-      one.request.shape = {1};
-      one.input = one.output = data[at]->data() + i;
-      last = must_submit(engine, std::move(one));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // as many are launched as can be
-    if (rank == 1) cuda_test::fail_device(1, 700);                // with the next work
-    if (rank == 1) mine.user().enqueue([] {});
-    const Status status = engine.wait(last, Deadline::after(10 * kSecond));
-    EXPECT_FALSE(status.is_ok());
-    EXPECT_THAT(status.why, HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")) << "rank " << rank;
-    is_free = true;
-    is_free.notify_all();
-  };
-  job_.run(body, with_nccl({{"RUEDA_FUSION_THRESHOLD", "0"}}));
-  control().communicators = 0;  // what the device that failed was given keeps some
+  for (const bool is_one_call : {false, true}) {
+    std::atomic<bool> is_free{false};
+    std::vector<std::unique_ptr<OnDevice>> busy(kRanks);
+    std::vector<std::shared_ptr<cuda_test::DeviceVector<float>>> data(kRanks);
+    const auto body = [&](Engine& engine, Rank rank) {
+      constexpr int kTensors = 600;
+      OnDevice mine(rank);
+      const auto at = static_cast<size_t>(rank);
+      busy[at] = std::make_unique<OnDevice>(rank);
+      data[at] = busy[at]->vector(std::vector<float>(kTensors, 1.0F));
+      if (is_one_call) cuda_test::set_free_memory(rank, 100'000);
+      warm_up(engine, rank, mine);
+      busy[at]->user().enqueue([&] { is_free.wait(false); });
+      std::vector<Tensor> tensors;
+      for (int i = 0; i < kTensors; ++i) {
+        tensors.push_back(busy[at]->tensor(Collective::kAllreduce, "t" + std::to_string(i), *data[at]));
+        tensors.back().request.shape = {1};
+        tensors.back().input = tensors.back().output = data[at]->data() + i;
+        if (!is_one_call) continue;
+        tensors.back().request.group_name = "all";
+        tensors.back().request.group_index = i;
+        tensors.back().request.group_size = kTensors;
+      }
+      int64_t last = 0;
+      if (is_one_call)
+        last = engine.submit(std::move(tensors)).value();
+      else
+        for (Tensor& one : tensors) last = must_submit(engine, std::move(one));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // as much is launched as can be
+      if (rank == 1) cuda_test::fail_device(1, 700);                // with the next work
+      if (rank == 1) mine.user().enqueue([] {});
+      const Status status = engine.wait(last, Deadline::after(10 * kSecond));
+      EXPECT_FALSE(status.is_ok());
+      EXPECT_THAT(status.why, HasSubstr("rank 1 (host a")) << "rank " << rank;
+      is_free = true;
+      is_free.notify_all();
+    };
+    const Job job(kRanks, "shm,tcp");
+    job.run(body, with_nccl({{"RUEDA_FUSION_THRESHOLD", "0"}}));
+    busy[0]->user().synchronize();
+    busy.clear();
+    cuda_test::heal();
+    control().communicators = 0;  // what the device that failed was given keeps some
+  }
 }
 
 TEST_F(NcclFailures, a_device_that_fails_after_the_launch_ends_the_epoch_though_nobody_waits_for_it) {

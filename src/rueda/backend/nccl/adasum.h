@@ -22,9 +22,8 @@ namespace rueda::nccl {
 
 class Adasum {
  public:
-  // A part has at most so many tensors, and fills the memory for packed tensors to a quarter: the vectors of
-  // 16-bit floats need four times as much.
-  static constexpr size_t kMostTensors = 4096;
+  // A part fills the memory for packed tensors to a quarter: the vectors of 16-bit floats need four times as
+  // much.
   static constexpr size_t kPackedShare = 4;
 
   explicit Adasum(backend::Gpu& gpu) : gpu_(gpu) {}

@@ -3,9 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
-#include <thread>
 
 #include "rueda/backend/cuda_tensor.h"
 #include "rueda/backend/nccl/identity.h"
@@ -16,9 +14,8 @@ namespace rueda::backend {
 namespace {
 
 constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
-constexpr Nanos kLookForRoomEvery = 100 * kMicrosecond;
-constexpr Nanos kAbortTime = 4 * kSecond;   // how long an abort is waited for
-constexpr Nanos kFinishTime = 5 * kSecond;  // the same for an orderly end
+constexpr Nanos kAbortTime = 4 * kSecond;        // how long an abort is waited for
+constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
 
 }  // namespace
 
@@ -208,6 +205,11 @@ void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
 // False if there is nothing to do at once.
 bool NcclBackend::advance() {
   if (state_ == State::kIdle) return false;
+  if (state_ == State::kWaiting) {
+    if (is_full()) return false;
+    if (const Status status = launch(); !status.is_ok()) end(status);
+    return true;
+  }
   if (!is_asking_nccl()) return finish_meeting();
   const Result<bool> settled = communicator_->is_settled();
   Status status = settled.status();
@@ -244,10 +246,8 @@ bool NcclBackend::finish_meeting() {
 
 bool NcclBackend::progress(std::vector<Done>& done) {
   bool moved = meetings_.progress(done);
-  while (advance()) moved = true;
-  const bool was_full = is_full();
   watch_launched();
-  if (was_full && !is_full()) moved = true;
+  while (advance()) moved = true;
   for (Done& each : std::exchange(done_, {})) {
     done.push_back(std::move(each));
     moved = true;
@@ -282,12 +282,10 @@ bool NcclBackend::is_idle() const {
 
 bool NcclBackend::prepare_sleep() {
   // NCCL does not say when it is done with what it does in the background, so it is asked again and again,
-  // but not instead of the threads that do it.
-  const bool must_ask = is_asking_nccl();
+  // but not instead of the threads that do it. Nor does CUDA say when a queue has room again.
+  const bool must_ask = is_asking_nccl() || state_ == State::kWaiting;
   if (must_ask) sched_yield();
-  // Nor does CUDA say when there is room again, without an entry of its own.
-  if (is_full()) std::this_thread::sleep_for(std::chrono::nanoseconds(kLookForRoomEvery));
-  return !must_ask && !is_full() && done_.empty() && meetings_.prepare_sleep();
+  return !must_ask && done_.empty() && meetings_.prepare_sleep();
 }
 
 Status NcclBackend::device_failure() const { return broken_.is_ok() ? meetings_.device_failure() : broken_; }

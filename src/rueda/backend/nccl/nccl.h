@@ -7,6 +7,7 @@
 //   kIntroducing  the process set is new here: the members tell which GPU they have, and member 0 makes an id
 //   kConnecting   NCCL connects the members, in the background
 //   kProbing      the process set is the world: a few allreduces measure the fabric (probe.h), once
+//   kWaiting      the queue of the stream has no room for the next part of the call
 //   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
 //   background
 //
@@ -79,8 +80,11 @@ class NcclBackend final : public Backend {
   NcclBackend& operator=(const NcclBackend&) = delete;
 
   static constexpr int kPatience = 4;
-  // Calls are held back while those launched take so many entries in the queue of the stream. CUDA has 1024.
-  static constexpr size_t kMostQueued = 512;
+  // A call, or a part of one, is held back while it and what is launched would take more entries in the queue
+  // of the stream. CUDA has 1024.
+  static constexpr size_t kMostQueued = 900;
+  // An allreduce of more tensors has several parts: each may have an event that the stream waits for.
+  static constexpr size_t kMostTensors = 512;
 
   // Whether NCCL can run such a call at all.
   [[nodiscard]] static bool runs(const schedule::Spec& spec);
@@ -99,7 +103,7 @@ class NcclBackend final : public Backend {
     return group.id == 0 ? bucket_bytes_ : 0;
   }
   [[nodiscard]] bool has_room(uint64_t) const override {
-    return state_ == State::kIdle && !is_full() && meetings_.has_room();
+    return state_ == State::kIdle && meetings_.has_room();
   }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
@@ -122,6 +126,7 @@ class NcclBackend final : public Backend {
     kIntroducing,
     kConnecting,
     kProbing,
+    kWaiting,
     kLaunching,
     kBetween
   };
@@ -149,6 +154,7 @@ class NcclBackend final : public Backend {
   Status end_probe();
   Status launch();
   [[nodiscard]] size_t part_size() const;
+  Status keep_part();
   Status begin_adasum();
   Result<bool> climb();
   Status launch(std::span<const nccl::Step> steps);
@@ -160,7 +166,8 @@ class NcclBackend final : public Backend {
   void keep(std::shared_ptr<CudaEvent> event);
   void watch_launched();
   static bool have_happened(const std::deque<Launched>& launched, Deadline deadline);
-  [[nodiscard]] bool is_full() const { return queued_ >= kMostQueued; }
+  [[nodiscard]] size_t entries_of_part() const;
+  [[nodiscard]] bool is_full() const { return queued_ > 0 && queued_ + entries_of_part() > kMostQueued; }
   static std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) {
     return {group.id, group.members};
   }

@@ -1,6 +1,7 @@
 // The part of the backend that puts a call on the stream, part by part: tensors are packed, NCCL enqueues its
 // groups, results are unpacked.
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "rueda/backend/nccl/nccl.h"
@@ -10,8 +11,7 @@ namespace {
 
 // What is put into the queue of the stream, at most.
 constexpr size_t kEntriesOfPacking = 10;  // tables, kernels of packing, scaling and unpacking, the event
-constexpr size_t kEntriesOfGroup = 4;     // NCCL's kernel, and what it puts around it
-constexpr size_t kEntriesOfLevel = 6;     // the kernels of an Adasum
+constexpr size_t kEntriesOfLevel = 10;  // NCCL's kernel and what it puts around it, the kernels of an Adasum
 
 }  // namespace
 
@@ -46,10 +46,15 @@ Status NcclBackend::launch() {
   part_.segments = call_.segments.subspan(parts_done_);
   if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
     part_.segments = part_.segments.first(part_size());
+  if (state_ != State::kWaiting && queued_ + entries_ + entries_of_part() > kMostQueued) {
+    if (const Status status = keep_part(); !status.is_ok()) return status;
+    state_ = State::kWaiting;
+    return Status::ok();
+  }
+  entries_ += entries_of_part();
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   call_.note(Activity::kPack);
-  entries_ += kEntriesOfPacking + part_.segments.size();  // each may have an event that is waited for
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
   const std::span<const Run> runs = gpu_->packing().runs();
@@ -60,12 +65,36 @@ Status NcclBackend::launch() {
   return launch(nccl::reducing_steps_of(call_.spec, runs.front(), inside.me, inside.size()));
 }
 
+// How many entries the part will take in the queue of the stream, at most.
+size_t NcclBackend::entries_of_part() const {
+  size_t waits = 0;  // as DevicePacking waits
+  const void* awaited = nullptr;
+  for (const Segment& segment : part_.segments) {
+    const void* const ready = segment.memory.ready;
+    if (ready == nullptr || ready == awaited) continue;
+    awaited = ready;
+    ++waits;
+  }
+  size_t levels = by_levels_ != nullptr ? 2 : 1;
+  if (is_adasum()) levels = static_cast<size_t>(std::bit_width(static_cast<uint32_t>(call_.group->size())));
+  return waits + kEntriesOfPacking + levels * kEntriesOfLevel;
+}
+
+// The parts before this one are in the queue: they give room when they have ended.
+Status NcclBackend::keep_part() {
+  if (entries_ == 0) return Status::ok();
+  Result<std::shared_ptr<cuda::Event>> event = gpu_->record();
+  if (!event.is_ok()) return event.status();
+  keep(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
+  entries_ = 0;
+  return Status::ok();
+}
+
 // How many of the tensors of an allreduce that are left NCCL reduces at once; the same on every member.
 size_t NcclBackend::part_size() const {
   const size_t bytes = communicator_->pack_bytes();
-  if (!is_adasum()) return packed_at_once(call_.spec.dtype, part_.segments, bytes);
-  return std::min(packed_at_once(call_.spec.dtype, part_.segments, bytes / nccl::Adasum::kPackedShare),
-                  nccl::Adasum::kMostTensors);
+  const size_t share = is_adasum() ? nccl::Adasum::kPackedShare : 1;
+  return std::min(packed_at_once(call_.spec.dtype, part_.segments, bytes / share), kMostTensors);
 }
 
 Status NcclBackend::begin_adasum() {
@@ -77,7 +106,6 @@ Status NcclBackend::begin_adasum() {
 // NCCL has enqueued an exchange of the tree, if there was one. True: another one is on its way.
 Result<bool> NcclBackend::climb() {
   if (!adasum_->is_combined()) {
-    entries_ += kEntriesOfLevel;
     if (const Status status = adasum_->combine(); !status.is_ok()) return status;
     if (!adasum_->is_combined()) {
       if (const Status status = launch(adasum_->exchange()); !status.is_ok()) return status;
@@ -91,7 +119,6 @@ Result<bool> NcclBackend::climb() {
 
 Status NcclBackend::launch(std::span<const nccl::Step> steps) {
   if (steps.empty()) return Status::ok();
-  entries_ += kEntriesOfGroup;
   nccl::ResultCode first = nccl().GroupStart();
   for (const nccl::Step& step : steps) {
     const nccl::ResultCode issued = issue(step);

@@ -26,13 +26,16 @@ struct Memory {
   CUcontext context = nullptr;  // null as well: memory from pools and from mapped allocations has none
 };
 
-Memory ask(const Driver& driver, const void* address) {
+Result<Memory> ask(const Driver& driver, const void* address) {
   Memory memory;
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                       CU_POINTER_ATTRIBUTE_CONTEXT};
   void* values[] = {&memory.kind, &memory.ordinal, &memory.context};
   const CUresult asked = driver.cuPointerGetAttributes(3, attributes, values, address_of(address));
-  return asked == CUDA_SUCCESS ? memory : Memory{};
+  if (asked == CUDA_SUCCESS) return memory;
+  if (asked == CUDA_ERROR_INVALID_VALUE) return Memory{};
+  return driver.check(asked,
+                      "tell where the memory of a tensor is");  // as it does when the device has failed
 }
 
 int32_t device_of(const Memory& memory) { return memory.kind == kMemoryTypeDevice ? memory.ordinal : -1; }
@@ -86,7 +89,9 @@ Status Device::check_memory(const void* memory) const {
   if (memory == nullptr) return Status::ok();
   const ScopedContext current(*this);
   if (!current.status().is_ok()) return current.status();
-  const Memory known = ask(*driver_, memory);
+  const Result<Memory> asked = ask(*driver_, memory);
+  if (!asked.is_ok()) return asked.status();
+  const Memory& known = asked.value();
   const int32_t owner = device_of(known);
   if (owner < 0)
     return {Code::kInvalidArgument, "its memory is not memory of a CUDA device, although device " +
@@ -147,7 +152,10 @@ Result<std::shared_ptr<const Device>> Devices::get(int32_t ordinal) {
   return opened;
 }
 
-int32_t device_of(const Driver& driver, const void* memory) { return device_of(ask(driver, memory)); }
+int32_t device_of(const Driver& driver, const void* memory) {
+  const Result<Memory> asked = ask(driver, memory);
+  return asked.is_ok() ? device_of(asked.value()) : -1;
+}
 
 int32_t device_of_stream(const Driver& driver, CUstream stream) {
   CUcontext context = nullptr;
