@@ -197,7 +197,7 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
   const size_t before = cuda_test::device_bytes();
   const auto began = monotonic_now();
   {
-    const DeferredFrees frees(50 * kMillisecond);
+    const DeferredFrees frees({}, 50 * kMillisecond);
     auto first = DeviceBuffer::allocate(device, 1000).value();
     ASSERT_TRUE(stream->call([&] { is_free.wait(false); }).is_ok());
     first = {};
@@ -211,6 +211,29 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
        cuda_test::device_bytes() != before && !deadline.is_past();)
     std::this_thread::yield();
   EXPECT_EQ(cuda_test::device_bytes(), before);
+}
+
+TEST_F(CudaStream, frees_nothing_while_collectives_run_unless_memory_is_short) {
+  const auto device = cuda_test::device();
+  const size_t before = cuda_test::device_bytes();
+  std::atomic<bool> is_busy{true};
+  const auto has = [&](size_t bytes) {
+    const Deadline deadline = Deadline::after(20 * kSecond);
+    while (cuda_test::device_bytes() != before + bytes && !deadline.is_past()) std::this_thread::yield();
+    return cuda_test::device_bytes() == before + bytes;
+  };
+  const DeferredFrees frees([&] { return is_busy.load(); });
+  { auto one = DeviceBuffer::allocate(device, 1000).value(); }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(cuda_test::device_bytes(), before + 1000);
+  is_busy = false;
+  EXPECT_TRUE(has(0));
+  is_busy = true;
+  { auto one = DeviceBuffer::allocate(device, 1000).value(); }
+  cuda_test::set_free_memory(0, 500);
+  auto two = DeviceBuffer::allocate(device, 900);
+  EXPECT_TRUE(two.is_ok()) << two.status().why;
+  EXPECT_EQ(cuda_test::device_bytes(), before + 900);
 }
 
 TEST_F(CudaStream, has_a_device) {

@@ -28,6 +28,15 @@ size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack
   return std::max<size_t>(count, 1);
 }
 
+size_t bytes_of_run(DType dtype, std::span<const Segment> tensors) {
+  size_t bytes = 0;
+  for (const Segment& tensor : tensors) {
+    const size_t exact = static_cast<size_t>(tensor.count) * size_of(dtype);
+    bytes += tensors.size() == 1 ? exact : place_bytes(exact);
+  }
+  return bytes;
+}
+
 size_t DevicePacking::prepare(size_t bytes) {
   constexpr size_t kUnit = DeviceScratch::kUnit;
   const size_t spare = stream_.device()->free_bytes() / 2 / kUnit;  // the rest is for others, and for results

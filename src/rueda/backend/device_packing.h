@@ -30,6 +30,10 @@ struct Run {
 // need not be packed. The same on every member. Pure.
 size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack_bytes);
 
+// How many bytes these tensors of an allreduce take on every member, in memory for packed tensors or where
+// one lies alone. Pure.
+size_t bytes_of_run(DType dtype, std::span<const Segment> tensors);
+
 // Whether a tensor may be used where it lies.
 enum class Copies : uint8_t {
   kNeeded,

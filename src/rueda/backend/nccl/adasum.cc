@@ -9,13 +9,30 @@ constexpr size_t kAlignment = 256;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+DType type_of_vectors(DType dtype) { return is_16bit_float(dtype) ? DType::kFloat32 : dtype; }
+
 }  // namespace
+
+size_t Adasum::bytes_for(const backend::Call& part) {
+  const DType dtype = part.spec.dtype, type = type_of_vectors(dtype);
+  std::vector<cuda::TensorRun> tensors;
+  for (const backend::Segment& one : part.segments)
+    tensors.push_back(
+        {.tensor = nullptr, .offset = 0, .bytes = static_cast<size_t>(one.count) * size_of(type)});
+  const size_t vector = aligned(backend::bytes_of_run(dtype, part.segments) / size_of(dtype) * size_of(type));
+  return (type != dtype ? 2 : 1) * vector + cuda::Kernels::adasum_bytes(tensors);
+}
+
+size_t Adasum::reserve(size_t bytes) {
+  (void)memory_.reserve(gpu_.device(), bytes);
+  return memory_.bytes();
+}
 
 Status Adasum::begin(const backend::Call& part) {
   const backend::DevicePacking& packing = gpu_.packing();
   const Run& run = packing.runs().front();
   dtype_ = part.spec.dtype;
-  type_ = is_16bit_float(dtype_) ? DType::kFloat32 : dtype_;
+  type_ = type_of_vectors(dtype_);
   count_ = static_cast<size_t>(run.count);
   level_ = 0;
   levels_ = count_ == 0 ? std::vector<schedule::AdasumLevel>()
@@ -27,10 +44,9 @@ Status Adasum::begin(const backend::Call& part) {
                         .bytes = static_cast<size_t>(part.segments[i].count) * size_of(type_)});
 
   const bool is_cast = type_ != dtype_;
-  const size_t vector = levels_.empty() && !is_cast ? 0 : aligned(vector_bytes());
-  const size_t products = levels_.empty() ? 0 : cuda::Kernels::adasum_bytes(tensors_);
-  const Status reserved = memory_.reserve(gpu_.device(), (is_cast ? 2 : 1) * vector + products);
-  if (!reserved.is_ok()) return reserved;
+  const size_t vector = aligned(vector_bytes());
+  if (const Status reserved = memory_.reserve(gpu_.device(), bytes_for(part)); !reserved.is_ok())
+    return reserved;
   result_ = run.output;
   mine_ = is_cast ? memory_.data() : result_;
   theirs_ = memory_.data() + (is_cast ? vector : 0);

@@ -28,6 +28,10 @@ class Adasum {
 
   explicit Adasum(backend::Gpu& gpu) : gpu_(gpu) {}
 
+  // How much memory the vectors of a part need. The same on every member. Pure.
+  static size_t bytes_for(const backend::Call& part);
+  // Allocates so much if it can. Returns how much there is.
+  size_t reserve(size_t bytes);
   // Lays out the vector of a part whose tensors have been loaded (DevicePacking).
   Status begin(const backend::Call& part);
   // What NCCL sends and receives at the next level; nothing if no level is left.

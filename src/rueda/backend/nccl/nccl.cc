@@ -58,6 +58,7 @@ void NcclBackend::begin(const Call& call) {
   call_ = call;
   parts_done_ = 0;
   entries_ = 0;
+  needed_ = 0;
   culprit_.reset();
   communicator_ = nullptr;
   by_levels_ = nullptr;
@@ -193,6 +194,7 @@ Status NcclBackend::wait_for_connection() {
 void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
   state_ = State::kIdle;
+  at_work_->is_launching = false;
   done_.push_back({.id = call_.id,
                    .status = status,
                    .how = is_adasum()             ? "nccl_adasum"
@@ -238,6 +240,8 @@ bool NcclBackend::finish_meeting() {
   }
   if (status.is_ok() && state_ == State::kBetween)
     status = gather();
+  else if (status.is_ok() && state_ == State::kAgreeing)
+    status = decide_adasum();
   else if (status.is_ok())
     status = state_ == State::kMeeting ? go_on() : decide();
   if (!status.is_ok()) end(status);
@@ -255,7 +259,18 @@ bool NcclBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
+bool NcclBackend::AtWork::is_busy() {
+  if (is_launching) return true;
+  const std::lock_guard lock(mutex);
+  if (last != nullptr && last->outcome()) last.reset();
+  return last != nullptr;
+}
+
 void NcclBackend::keep(std::shared_ptr<CudaEvent> event) {
+  {
+    const std::lock_guard lock(at_work_->mutex);
+    at_work_->last = event;
+  }
   launched_.push_back({.event = std::move(event), .entries = entries_});
   queued_ += entries_;
 }
@@ -328,6 +343,7 @@ void NcclBackend::abort(const Status& why) {
                           " s after the abort of its communicators; tensors of the GPU may still change.");
   for (const Launched& one : launched_) one.event->fail(why);
   launched_.clear();
+  at_work_->is_launching = false;
   queued_ = 0;
 }
 

@@ -7,9 +7,9 @@
 //   kIntroducing  the process set is new here: the members tell which GPU they have, and member 0 makes an id
 //   kConnecting   NCCL connects the members, in the background
 //   kProbing      the process set is the world: a few allreduces measure the fabric (probe.h), once
-//   kWaiting      the queue of the stream has no room for the next part of the call
-//   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
-//   background
+//   kAgreeing     an Adasum needs more memory than any before: the members tell one another whether they have
+//   it kWaiting      the queue of the stream has no room for the next part of the call kLaunching    the
+//   stream waits for the tensors, packs and scales; NCCL enqueues its group, in the background
 //
 //   kBetween      of a hierarchical allreduce (levels.h): NCCL has been given its part inside the host, and
 //   the backend of the meetings adds the shares between hosts, through pinned memory; kLaunching follows
@@ -31,10 +31,12 @@
 // communicators, so that what is launched ends, and its events happen with the failure.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -126,6 +128,7 @@ class NcclBackend final : public Backend {
     kIntroducing,
     kConnecting,
     kProbing,
+    kAgreeing,
     kWaiting,
     kLaunching,
     kBetween
@@ -155,6 +158,9 @@ class NcclBackend final : public Backend {
   Status launch();
   [[nodiscard]] size_t part_size() const;
   Status keep_part();
+  [[nodiscard]] size_t bytes_for_adasum();
+  Status agree(size_t bytes);
+  Status decide_adasum();
   Status begin_adasum();
   Result<bool> climb();
   Status launch(std::span<const nccl::Step> steps);
@@ -184,7 +190,15 @@ class NcclBackend final : public Backend {
   }
   [[nodiscard]] const nccl::Functions& nccl() const { return options_.library->call(); }
 
-  cuda::DeferredFrees frees_;  // first: destroyed last
+  // What the thread that frees memory asks: CUDA would let it, and perhaps others, wait for NCCL's work.
+  struct AtWork {
+    std::atomic<bool> is_launching = false;
+    std::mutex mutex;
+    std::shared_ptr<CudaEvent> last;  // of what was launched
+    [[nodiscard]] bool is_busy();
+  };
+  const std::shared_ptr<AtWork> at_work_ = std::make_shared<AtWork>();
+  cuda::DeferredFrees frees_{[at_work = at_work_] { return at_work->is_busy(); }};  // destroyed last
   NcclOptions options_;
   nccl::Meetings meetings_;
   nccl::Communicators communicators_;
@@ -212,10 +226,14 @@ class NcclBackend final : public Backend {
   nccl::Scaling scaling_;
   const nccl::Levels* by_levels_ = nullptr;  // the call is reduced hierarchically
   std::unique_ptr<nccl::Adasum> adasum_;     // once it is used
-  bool is_gathering_ = false;                // by levels: the shares have been added between hosts
-  std::shared_ptr<cuda::Event> reduced_;     // my share of the sums of my host is there
-  Deadline deadline_ = Deadline::at(0);      // of kConnecting and kProbing
-  std::optional<Deadline> warning_;          // of kConnecting; empty: has been given
+  // For which size of an Adasum all members of a process set have memory.
+  std::map<std::pair<int32_t, std::vector<Rank>>, size_t> agreed_;
+  size_t needed_ = 0;                     // by the Adasum on its way; 0: not known
+  bool has_warned_ = false;               // of one that is staged
+  bool is_gathering_ = false;             // by levels: the shares have been added between hosts
+  std::shared_ptr<cuda::Event> reduced_;  // my share of the sums of my host is there
+  Deadline deadline_ = Deadline::at(0);   // of kConnecting and kProbing
+  std::optional<Deadline> warning_;       // of kConnecting; empty: has been given
 
   std::vector<Done> done_;
   std::deque<Launched> launched_;  // those whose event has not happened

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <utility>
 
 #include "rueda/backend/nccl/nccl.h"
+#include "rueda/base/log.h"
 
 namespace rueda::backend {
 namespace {
@@ -42,6 +44,10 @@ Status NcclBackend::launch() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   const Group& group = *call_.group;
+  if (is_adasum() && needed_ == 0) {
+    needed_ = bytes_for_adasum();
+    if (needed_ > agreed_[key_of(group)]) return agree(needed_);
+  }
   part_ = call_;
   part_.segments = call_.segments.subspan(parts_done_);
   if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
@@ -54,6 +60,7 @@ Status NcclBackend::launch() {
   entries_ += entries_of_part();
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
+  at_work_->is_launching = true;
   call_.note(Activity::kPack);
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
@@ -97,8 +104,43 @@ size_t NcclBackend::part_size() const {
   return std::min(packed_at_once(call_.spec.dtype, part_.segments, bytes / share), kMostTensors);
 }
 
-Status NcclBackend::begin_adasum() {
+// The most that a part of the call needs; more than 0.
+size_t NcclBackend::bytes_for_adasum() {
+  size_t most = 1;
+  part_ = call_;
+  for (size_t done = 0; done < call_.segments.size(); done += part_.segments.size()) {
+    part_.segments = call_.segments.subspan(done);
+    part_.segments = part_.segments.first(part_size());
+    most = std::max(most, nccl::Adasum::bytes_for(part_));
+  }
+  return most;
+}
+
+// The first Adasum, and any that needs more memory than those before: it is reserved, and the members tell
+// one another how much they have. If one has too little, all of them stage this call.
+Status NcclBackend::agree(size_t bytes) {
   if (adasum_ == nullptr) adasum_ = std::make_unique<nccl::Adasum>(*gpu_);
+  nccl::Introduction mine;
+  mine.pack_bytes = static_cast<int64_t>(adasum_->reserve(bytes));
+  state_ = State::kAgreeing;
+  meetings_.begin_for(*call_.group, mine);
+  return Status::ok();
+}
+
+Status NcclBackend::decide_adasum() {
+  const Group& group = *call_.group;
+  size_t& agreed = agreed_[key_of(group)];
+  agreed = nccl::pack_bytes_of(meetings_.introductions());
+  if (needed_ <= agreed) return launch();
+  if (group.me == 0 && !std::exchange(has_warned_, true))
+    RUEDA_LOG(kWarning, "An Adasum in " + nccl::describe(group) + " needs " + std::to_string(needed_ >> 20) +
+                            " MiB of GPU memory on each rank, and one has less left: such calls go through "
+                            "host memory.");
+  hand_over("Adasum has no memory on a GPU.");
+  return Status::ok();
+}
+
+Status NcclBackend::begin_adasum() {
   if (const Status status = adasum_->begin(part_); !status.is_ok()) return status;
   return launch(adasum_->exchange());
 }

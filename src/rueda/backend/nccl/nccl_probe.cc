@@ -31,6 +31,7 @@ Status NcclBackend::launch_probe() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   state_ = State::kProbing;
+  at_work_->is_launching = true;
   probed_.reset();
   probe_began_ = monotonic_now();
   std::byte* const memory = gpu_->packing().memory();

@@ -28,13 +28,14 @@ void* Buffer::give_up() {
 }
 
 void Buffer::free() {
+  const size_t bytes = bytes_;
   void* const mine = give_up();
   if (mine == nullptr) return;
   const auto free_it = [device = device_, how = how_, mine] {
     const ScopedContext current(*device);
     if (current.status().is_ok()) (void)how(device->driver(), mine);
   };
-  if (!free_elsewhere(free_it)) free_it();
+  if (!free_elsewhere(free_it, bytes)) free_it();
 }
 
 DeviceBuffer::DeviceBuffer(std::shared_ptr<const Device> device, void* data, size_t bytes)
