@@ -214,6 +214,6 @@ def check(status: int) -> None:
     if status == _core.OK:
         return
     text = _core.last_error()
-    if status in (_core.INVALID_ARGUMENT, _core.UNSUPPORTED):
+    if status == _core.INVALID_ARGUMENT:
         raise ValueError(text)
     raise errors.internal_error(text)

@@ -118,7 +118,8 @@ int on_device(int32_t index, Body body) {
 }
 
 Status record(const Opened& on, cuda::CUevent event, cuda::CUstream stream) {
-  if (Status s = on.device->check_stream(stream); !s.is_ok()) return s;
+  // What the caller gave is at fault, also where its stream is being captured.
+  if (const Status s = on.device->check_stream(stream); !s.is_ok()) return {Code::kInvalidArgument, s.why};
   const cuda::Driver& driver = on.device->driver();
   const cuda::CUresult result = driver.cuEventRecord(event, stream);
   if (result == cuda::CUDA_ERROR_INVALID_HANDLE || result == cuda::CUDA_ERROR_INVALID_CONTEXT)

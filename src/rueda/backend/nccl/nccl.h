@@ -7,9 +7,12 @@
 //   kIntroducing  the process set is new here: the members tell which GPU they have, and member 0 makes an id
 //   kConnecting   NCCL connects the members, in the background
 //   kProbing      the process set is the world: a few allreduces measure the fabric (probe.h), once
-//   kAgreeing     an Adasum needs more memory than any before: the members tell one another whether they have
-//   it kWaiting      the queue of the stream has no room for the next part of the call kLaunching    the
-//   stream waits for the tensors, packs and scales; NCCL enqueues its group, in the background
+//   kAgreeing     an Adasum needs more memory than any before: the members say whether they have it
+//
+//   kWaiting      the queue of the stream has no room for the next part of the call
+//
+//   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
+//   background
 //
 //   kBetween      of a hierarchical allreduce (levels.h): NCCL has been given its part inside the host, and
 //   the backend of the meetings adds the shares between hosts, through pinned memory; kLaunching follows
