@@ -17,8 +17,8 @@ namespace rueda::cuda {
 namespace {
 
 // What may wait to be freed; more is freed at once.
-constexpr size_t kMostPending = 256 << 20;  // bytes, as far as they are known
-constexpr size_t kMostBlocks = 64;
+constexpr size_t kMostPendingBytes = 256 << 20;  // bytes, as far as they are known
+constexpr size_t kMostPendingBlocks = 64;
 constexpr auto kLookEvery = std::chrono::milliseconds(1);
 
 struct Work {
@@ -38,7 +38,7 @@ struct Queue {
 
   // Whether it is better to wait. With the mutex held.
   [[nodiscard]] bool is_held_back() const {
-    if (in_need > 0 || bytes > kMostPending || work.size() > kMostBlocks) return false;
+    if (in_need > 0 || bytes > kMostPendingBytes || work.size() > kMostPendingBlocks) return false;
     return std::ranges::any_of(users, [](const auto& user) { return user.second && user.second(); });
   }
 };
