@@ -166,6 +166,7 @@ class Nursery:
                 news = json.loads(line)
                 if "started" in news:
                     started.append(news["started"])
+                    self.ends.pop(news["started"], None)  # of an earlier rank: pids come again
                 else:
                     self.ends[news["ended"]] = news
         return started
