@@ -132,6 +132,8 @@ TEST_F(NcclFailures, a_stream_that_does_not_end_keeps_no_rank_for_long) {
   is_free = true;
   is_free.notify_all();
   for (const auto& one : busy) one->user().synchronize();
+  for (const Deadline deadline = soon(); control().communicators != 0 && !deadline.is_past();)
+    std::this_thread::yield();  // what the stream of NCCL still had keeps them
 }
 
 // CUDA lets whoever enqueues wait while the queue of a stream is full; the engine must not come to that. Each
