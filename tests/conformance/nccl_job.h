@@ -1,6 +1,7 @@
 // Whole engines on the tests' libcuda and libnccl: each rank is a thread with a device of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,8 +52,25 @@ class OnDevice {
   cuda_test::UserStream user_;
 };
 
+using DeviceBody = std::function<void(Engine&, Rank, OnDevice&)>;
+
 class NcclJob : public cuda_test::CudaTest {
  protected:
+  // Each rank has the device of its number.
+  static void run_with(const Env& settings, Rank ranks, const DeviceBody& body,
+                       const std::string& hosts = {}) {
+    const Job job(ranks, "shm,tcp", hosts);
+    job.run(
+        [&](Engine& engine, Rank rank) {
+          OnDevice mine(rank);
+          body(engine, rank, mine);
+          mine.user().synchronize();
+        },
+        settings);
+  }
+  static void run(Rank ranks, const DeviceBody& body, const Env& more = {}, const std::string& hosts = {}) {
+    run_with(with_nccl(more), ranks, body, hosts);
+  }
   void SetUp() override {
     cuda_test::CudaTest::SetUp();
     nccl_test::control().reset();

@@ -26,20 +26,7 @@ using testing::HasSubstr;
 template <class T>
 using Results = std::vector<std::vector<std::vector<T>>>;  // [ranks][tensors][elements]
 
-class NcclAdasum : public nccl_job::NcclJob {
- protected:
-  using DeviceBody = std::function<void(Engine&, Rank, OnDevice&)>;
-  static void run(Rank ranks, const DeviceBody& body, const Env& more = {}, const std::string& hosts = {}) {
-    const Job job(ranks, "shm,tcp", hosts);
-    job.run(
-        [&](Engine& engine, Rank rank) {
-          OnDevice mine(rank);
-          body(engine, rank, mine);
-          mine.user().synchronize();
-        },
-        with_nccl(more));
-  }
-};
+class NcclAdasum : public nccl_job::NcclJob {};
 
 // Values of about one size, whose vectors point in nearly the same direction on all ranks.
 template <DType kType>

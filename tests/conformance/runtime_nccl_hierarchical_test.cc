@@ -26,16 +26,9 @@ Env hierarchical(Env more = {}) {
 class NcclHierarchical : public nccl_job::NcclJob {
  protected:
   static constexpr Rank kRanks = 4;
-  using DeviceBody = std::function<void(Engine&, Rank, OnDevice&)>;
-  static void run(const std::string& hosts, const DeviceBody& body, const Env& settings = hierarchical()) {
-    const Job job(static_cast<Rank>(hosts.size()), "shm,tcp", hosts);
-    job.run(
-        [&](Engine& engine, Rank rank) {
-          OnDevice mine(rank);
-          body(engine, rank, mine);
-          mine.user().synchronize();
-        },
-        settings);
+  static void run(const std::string& hosts, const nccl_job::DeviceBody& body,
+                  const Env& settings = hierarchical()) {
+    run_with(settings, static_cast<Rank>(hosts.size()), body, hosts);
   }
   static Status reduce(Engine& engine, Tensor tensor) {
     const int64_t handle = must_submit(engine, std::move(tensor));

@@ -26,22 +26,7 @@ std::vector<float> filled(Rank rank, size_t count = kCount) {
   return std::vector<float>(count, static_cast<float>(rank + 1));
 }
 
-using DeviceBody = std::function<void(Engine&, Rank, OnDevice&)>;
-
-class Nccl : public nccl_job::NcclJob {
- protected:
-  // Each rank has the device of its number.
-  static void run(Rank ranks, const DeviceBody& body, const Env& more = {}, const std::string& hosts = {}) {
-    const Job job(ranks, "shm,tcp", hosts);
-    job.run(
-        [&](Engine& engine, Rank rank) {
-          OnDevice mine(rank);
-          body(engine, rank, mine);
-          mine.user().synchronize();
-        },
-        with_nccl(more));
-  }
-};
+class Nccl : public nccl_job::NcclJob {};
 
 TEST_F(Nccl, a_stream_that_waits_sees_the_sums_and_reads_tensors_only_when_they_are_ready) {
   for (const char* hosts : {"aaa", "aab"}) {

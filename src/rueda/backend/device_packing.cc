@@ -37,6 +37,15 @@ size_t bytes_of_run(DType dtype, std::span<const Segment> tensors) {
   return bytes;
 }
 
+std::vector<void*> events_of(std::span<const Segment> tensors) {
+  std::vector<void*> events;
+  for (const Segment& tensor : tensors) {
+    void* const ready = tensor.memory.ready;
+    if (ready != nullptr && (events.empty() || events.back() != ready)) events.push_back(ready);
+  }
+  return events;
+}
+
 size_t DevicePacking::prepare(size_t bytes) {
   constexpr size_t kUnit = DeviceScratch::kUnit;
   const size_t spare = stream_.device()->free_bytes() / 2 / kUnit;  // the rest is for others, and for results
@@ -51,13 +60,8 @@ Status DevicePacking::load(const Call& call, const Scale& before) {
   places_.clear();
   table_.clear();
   offsets_.clear();
-  void* awaited = nullptr;  // tensors that were submitted together share an event
-  for (const Segment& segment : call.segments) {
-    void* const ready = segment.memory.ready;
-    if (ready == nullptr || ready == awaited) continue;
+  for (void* const ready : events_of(call.segments))
     if (const Status status = stream_.wait(static_cast<cuda::CUevent>(ready)); !status.is_ok()) return status;
-    awaited = ready;
-  }
   const auto stays_in_place = [&](const Segment& one) {
     return call.segments.size() == 1 && !has_joined(one) && !is_foreign(one);
   };

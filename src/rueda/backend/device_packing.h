@@ -34,6 +34,10 @@ size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack
 // one lies alone. Pure.
 size_t bytes_of_run(DType dtype, std::span<const Segment> tensors);
 
+// The events for which a stream has to wait before it may use these tensors. Tensors that were submitted
+// together share one, and lie side by side.
+std::vector<void*> events_of(std::span<const Segment> tensors);
+
 // Whether a tensor may be used where it lies.
 enum class Copies : uint8_t {
   kNeeded,

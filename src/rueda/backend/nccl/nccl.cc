@@ -334,9 +334,7 @@ void NcclBackend::abort(const Status& why) {
   for (const Launched& one : launched_) one.event->condemn(why);
   const size_t left = communicators_.abort(gpu_->device(), deadline);
   // The stream may still work for the call that was on its way. Until now NCCL may have enqueued something.
-  if (is_enqueueing)
-    if (Result<std::shared_ptr<cuda::Event>> event = gpu_->record(); event.is_ok())
-      keep(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
+  if (is_enqueueing) (void)keep_enqueued();
   const bool has_ended = have_happened(launched_, deadline);
   if (left > 0 || !has_ended)
     RUEDA_LOG(kError, "NCCL has not ended what was launched within " + std::to_string(kAbortTime / kSecond) +

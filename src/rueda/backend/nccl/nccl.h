@@ -160,7 +160,7 @@ class NcclBackend final : public Backend {
   Status end_probe();
   Status launch();
   [[nodiscard]] size_t part_size() const;
-  Status keep_part();
+  Status keep_enqueued();
   [[nodiscard]] size_t bytes_for_adasum();
   Status agree(size_t bytes);
   Status decide_adasum();
@@ -176,7 +176,7 @@ class NcclBackend final : public Backend {
   void watch_launched();
   static bool have_happened(const std::deque<Launched>& launched, Deadline deadline);
   [[nodiscard]] size_t entries_of_part() const;
-  [[nodiscard]] bool is_full() const { return queued_ > 0 && queued_ + entries_of_part() > kMostQueued; }
+  [[nodiscard]] bool is_full() const { return queued_ > 0 && queued_ + part_entries_ > kMostQueued; }
   static std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) {
     return {group.id, group.members};
   }
@@ -223,7 +223,8 @@ class NcclBackend final : public Backend {
   Call call_;
   Call part_;                      // of it, which is on its way: the same with fewer segments
   size_t parts_done_ = 0;          // segments of the parts before it
-  size_t entries_ = 0;             // that it takes in the queue of the stream until now, about
+  size_t part_entries_ = 0;        // that the part takes in the queue of the stream, at most
+  size_t entries_ = 0;             // that its parts take there until now and are not counted in queued_
   std::optional<size_t> culprit_;  // the segment that cannot be used, if one cannot
   nccl::Communicator* communicator_ = nullptr;
   nccl::Scaling scaling_;

@@ -52,12 +52,14 @@ Status NcclBackend::launch() {
   part_.segments = call_.segments.subspan(parts_done_);
   if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
     part_.segments = part_.segments.first(part_size());
-  if (state_ != State::kWaiting && queued_ + entries_ + entries_of_part() > kMostQueued) {
-    if (const Status status = keep_part(); !status.is_ok()) return status;
+  part_entries_ = entries_of_part();
+  if (state_ != State::kWaiting && queued_ + entries_ + part_entries_ > kMostQueued) {
+    if (entries_ > 0)  // of the parts before this one
+      if (const Status status = keep_enqueued(); !status.is_ok()) return status;
     state_ = State::kWaiting;
     return Status::ok();
   }
-  entries_ += entries_of_part();
+  entries_ += part_entries_;
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   at_work_->is_launching = true;
@@ -74,22 +76,13 @@ Status NcclBackend::launch() {
 
 // How many entries the part will take in the queue of the stream, at most.
 size_t NcclBackend::entries_of_part() const {
-  size_t waits = 0;  // as DevicePacking waits
-  const void* awaited = nullptr;
-  for (const Segment& segment : part_.segments) {
-    const void* const ready = segment.memory.ready;
-    if (ready == nullptr || ready == awaited) continue;
-    awaited = ready;
-    ++waits;
-  }
   size_t levels = by_levels_ != nullptr ? 2 : 1;
   if (is_adasum()) levels = static_cast<size_t>(std::bit_width(static_cast<uint32_t>(call_.group->size())));
-  return waits + kEntriesOfPacking + levels * kEntriesOfLevel;
+  return events_of(part_.segments).size() + kEntriesOfPacking + levels * kEntriesOfLevel;
 }
 
-// The parts before this one are in the queue: they give room when they have ended.
-Status NcclBackend::keep_part() {
-  if (entries_ == 0) return Status::ok();
+// What is enqueued gives room when it has ended.
+Status NcclBackend::keep_enqueued() {
   Result<std::shared_ptr<cuda::Event>> event = gpu_->record();
   if (!event.is_ok()) return event.status();
   keep(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));

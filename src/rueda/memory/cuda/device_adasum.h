@@ -1,5 +1,5 @@
-// The bodies of the kernels of Adasum (device_kernels.h). The vectors of
-// two blocks of ranks hold the same tensors at the same places: the entries of a table.
+// The bodies of the kernels of Adasum (device_kernels.h). The vectors of two blocks of ranks hold the same
+// tensors at the same places: the entries of a table.
 #pragma once
 
 #include "rueda/memory/cuda/device_groups.h"

@@ -44,20 +44,24 @@ RUEDA_DEVICE void copy_bytes(Place at, const U8* from, U8* to, U64 bytes) {
   copy_words<U8>(at, from, to, bytes);
 }
 
-template <bool kIsPack>
-RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
+// move(from, to, bytes): all threads of one block together, of one chunk.
+template <bool kIsPack, class Move>
+RUEDA_DEVICE void move_chunks(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
+                              Move move) {
   for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
     const TableEntry& entry = entry_of(table, entries, chunk);
     const U64 begin = as_it_is((chunk - entry.first_chunk) * kChunkBytes);
     const U64 left = entry.bytes - begin;
-    const U64 bytes = left < kChunkBytes ? left : kChunkBytes;
     U8* const tensor = reinterpret_cast<U8*>(entry.tensor) + begin;
     U8* const packed = buffer + entry.offset + begin;
-    if (kIsPack)
-      copy_bytes(at, tensor, packed, bytes);
-    else
-      copy_bytes(at, packed, tensor, bytes);
+    move(kIsPack ? tensor : packed, kIsPack ? packed : tensor, left < kChunkBytes ? left : kChunkBytes);
   }
+}
+
+template <bool kIsPack>
+RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
+  move_chunks<kIsPack>(at, table, entries, chunks, buffer,
+                       [=](const U8* from, U8* to, U64 bytes) { copy_bytes(at, from, to, bytes); });
 }
 
 // ---- arithmetic ----
@@ -172,16 +176,9 @@ RUEDA_DEVICE void scale_elements(Share share, const void* from, void* to, U64 co
 template <class Type, bool kIsPack>
 RUEDA_DEVICE void move_scaled(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
                               ScaleBy by) {
-  for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
-    const TableEntry& entry = entry_of(table, entries, chunk);
-    const U64 begin = as_it_is((chunk - entry.first_chunk) * kChunkBytes);
-    const U64 left = entry.bytes - begin;
-    const U64 count = (left < kChunkBytes ? left : kChunkBytes) / sizeof(typename Type::Raw);
-    U8* const tensor = reinterpret_cast<U8*>(entry.tensor) + begin;
-    U8* const packed = buffer + entry.offset + begin;
-    scale_elements<Type>({at.thread, at.threads}, kIsPack ? tensor : packed, kIsPack ? packed : tensor, count,
-                         by);
-  }
+  move_chunks<kIsPack>(at, table, entries, chunks, buffer, [=](const U8* from, U8* to, U64 bytes) {
+    scale_elements<Type>({at.thread, at.threads}, from, to, bytes / sizeof(typename Type::Raw), by);
+  });
 }
 
 template <class Type>
