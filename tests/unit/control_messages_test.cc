@@ -59,6 +59,7 @@ TensorRequest random_tensor(Random& random) {
   r.group_name = random_text(random);
   r.tag = pick(random, INT64_MIN, INT64_MAX);
   r.priority = static_cast<int32_t>(pick(random, INT32_MIN, INT32_MAX));
+  r.shares_memory = pick(random, 0, 1) == 1;
   return r;
 }
 

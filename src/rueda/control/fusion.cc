@@ -44,6 +44,7 @@ class Packer {
   }
 
   [[nodiscard]] bool goes_alone(const Candidate& candidate) const {
+    if (candidate.shares_memory) return true;
     const Bucket& bucket = candidate.bucket;
     const int64_t alone_bytes = options_.treatment_of(bucket.process_set, bucket).alone_bytes;
     return alone_bytes > 0 && candidate.bytes >= alone_bytes;
@@ -126,7 +127,7 @@ class Packer {
 }  // namespace
 
 bool can_share(const Candidate& a, const Candidate& b) {
-  return is_fusible(a.bucket.what) && key_of(a) == key_of(b);
+  return is_fusible(a.bucket.what) && !a.shares_memory && !b.shares_memory && key_of(a) == key_of(b);
 }
 
 std::vector<Bucket> fuse(std::vector<Unit> units, const FusionOptions& options) {

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
 // How many values there are. The enums of the terms have a count_of beside them.
 constexpr int count_of(Code /*code*/) { return kCodeCount; }
-[[maybe_unused]] constexpr int count_of(bool /*flag*/) { return 2; }
+constexpr int count_of(bool /*flag*/) { return 2; }
 
 enum class RequestKind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 };
 
@@ -71,6 +71,7 @@ void put_fields(ByteWriter& writer, const TensorRequest& request) {
   put_name(writer, request.group_name);
   writer.put(request.tag);
   writer.put(request.priority);
+  put_value(writer, request.shares_memory);
 }
 
 TensorRequest get_tensor_request(ByteReader& reader) {
@@ -86,6 +87,7 @@ TensorRequest get_tensor_request(ByteReader& reader) {
   request.group_name = get_name(reader);
   request.tag = reader.get<int64_t>();
   request.priority = reader.get<int32_t>();
+  get_value(reader, request.shares_memory);
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size)
     reader.fail();
   return request;

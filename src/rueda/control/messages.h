@@ -32,6 +32,9 @@ struct TensorRequest : Terms {
   std::string group_name;       // name of the group's first member; empty when alone
   int64_t tag = 0;              // join: any number, see Joined
   int32_t priority = 0;         // see rueda.h and control/priority_queue.h
+  // Its memory is in use by a tensor that its rank has submitted before and that has not ended. No transfer
+  // may contain both.
+  bool shares_memory = false;
 
   bool operator==(const TensorRequest&) const = default;
 };

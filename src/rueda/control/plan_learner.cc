@@ -33,6 +33,7 @@ bool can_fuse(const Bucket& a, const Bucket& b) { return are_reductions(a, b) &&
 
 void PlanLearner::saw_submission(const TensorRequest& request) {
   if (request.priority != 0) return forget();  // what is ready decides the order, so none is fixed
+  if (request.shares_memory) return forget();  // whether it does depends on what has ended
   if (first_seen_.size() >= kMaxWatched) forget();
   first_seen_.try_emplace(request.name, ++clock_);
 }

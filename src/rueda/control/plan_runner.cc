@@ -75,7 +75,7 @@ void PlanRunner::begin(int64_t plan_number, std::vector<Bucket> buckets) {
 }
 
 bool PlanRunner::fits(const TensorRequest& request) const {
-  if (request.process_set != 0 || request.priority != 0) return false;
+  if (request.process_set != 0 || request.priority != 0 || request.shares_memory) return false;
   const auto found = slots_.find(request.name);
   if (found == slots_.end()) return false;
   const Slot& slot = found->second;

@@ -70,6 +70,8 @@ Candidate make_candidate(const CompleteTensor& tensor) {
   static_cast<Terms&>(bucket) = first;
   bucket.root = first.what == Collective::kBroadcast ? first.root : -1;
   bucket.joined = tensor.joined;
+  candidate.shares_memory = std::ranges::any_of(
+      tensor.submissions, [](const Submission& one) { return one.request.shares_memory; });
   bucket.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
   const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||
                           first.what == Collective::kReducescatter;

@@ -30,6 +30,7 @@ struct Candidate {
   Bucket bucket;      // one entry
   int64_t bytes = 0;  // its share of a fused transfer
   int32_t priority = 0;
+  bool shares_memory = false;  // on one of the ranks: it travels alone
 };
 
 // Candidates that run together: one tensor, or all of a group.

@@ -12,6 +12,11 @@ namespace {
 // How many responses may overtake one whose backend is busy: enough to keep other backends at work.
 constexpr size_t kLookAhead = 16;
 
+void mark_started(const Batch& batch, bool is_started) {
+  for (const BatchTensor& tensor : batch.tensors)
+    if (tensor.ref) tensor.ref->tensor().is_started = is_started;
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
@@ -123,6 +128,7 @@ bool Dispatcher::is_in_world() const {
 
 bool Dispatcher::start_what_fits() {
   bool moved = false;
+  waits_for_device_ = false;
   while (failure_.is_ok() && start_one()) moved = true;
   return moved;
 }
@@ -140,6 +146,7 @@ bool Dispatcher::start_one() {
     if (is_alone && (i > 0 || !running_.empty())) return false;
     const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
     if (is_mine_to_run && !item.batch && !make_batch_of(item)) return false;
+    if (is_mine_to_run && must_wait_for_memory(item, i)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
       const bool is_known = std::ranges::find(full, item.backend) != full.end();
       const bool has_room = item.backend->has_room(item.order);
@@ -164,6 +171,19 @@ bool Dispatcher::is_held_up(const Item& item) const {
   if (item.origin == Origin::kDiscarded) return false;
   if (is_paused_ && item.origin == Origin::kPlanned) return true;
   return std::ranges::any_of(running_, [](const auto& running) { return running->is_ending_bucket(); });
+}
+
+// Tensors that share memory with others keep their place in the queue. So what is earlier in the global order
+// never waits for what is later, and ranks cannot wait for one another.
+bool Dispatcher::must_wait_for_memory(const Item& item, size_t place) {
+  for (const BatchTensor& tensor : item.batch->tensors) {
+    if (!tensor.ref || !tensor.ref->operation->shares_memory.load(std::memory_order_acquire)) continue;
+    if (place > 0) return true;
+    const Operations::Turn turn = operations_.turn_of(*tensor.ref);
+    waits_for_device_ = turn == Operations::Turn::kAfterDevice;
+    if (turn != Operations::Turn::kNow) return true;
+  }
+  return false;
 }
 
 bool Dispatcher::is_mine(const control::Bucket& response) const {
@@ -232,6 +252,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
                            .generation = item.generation,
                            .activities = item.trace != nullptr || item.is_recorded ? &item : nullptr};
   item.is_taken_back = is_discarded;
+  mark_started(batch, true);
   running_.push_back(std::move(owner));
   if (is_discarded) return item.backend->discard(call, item.arrivals);
   count(counters_.batches);
@@ -310,6 +331,7 @@ void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
   Item& item = **at;
   item.end_activity();
   mark_ends(*item.batch, false);
+  mark_started(*item.batch, false);
   item.is_taken_back = true;
   item.backend->take_back(item.id, arrivals);
 }

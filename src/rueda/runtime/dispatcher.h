@@ -46,6 +46,8 @@ class Dispatcher {
   [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
   // Something runs, and all that runs waits for what other processes write into memory.
   [[nodiscard]] bool waits_on_memory() const;
+  // A call waits for a launched one that shares its memory, and nobody rings when that has ended.
+  [[nodiscard]] bool waits_for_device() const { return waits_for_device_; }
   // As in backend::Backend. Returns how far the planned batches are, for ranks that may never start them.
   std::vector<control::BucketUnderWay> pause();
   void resume();
@@ -73,6 +75,7 @@ class Dispatcher {
   bool start_what_fits();
   bool start_one();
   [[nodiscard]] bool is_held_up(const Item& item) const;
+  [[nodiscard]] bool must_wait_for_memory(const Item& item, size_t place);
   void handle_notice(const control::Response& notice);
   [[nodiscard]] bool is_mine(const control::Bucket& response) const;
   bool make_batch_of(Item& item);
@@ -100,7 +103,8 @@ class Dispatcher {
   uint16_t generation_ = 0;
   uint64_t next_order_ = 0;    // of the calls of this generation
   bool has_launched_ = false;  // something on a device; from then on backends are asked how devices are
-  bool is_paused_ = false;     // no bucket of a plan starts
+  bool waits_for_device_ = false;
+  bool is_paused_ = false;  // no bucket of a plan starts
   Status failure_;
   bool has_moved_ = false;  // a call, since take_moved()
 };

@@ -93,7 +93,9 @@ class Engine final : private Work {
   [[nodiscard]] Nanos next_event(Nanos now) const override;
   [[nodiscard]] bool has_due_times(Nanos now) const override;
   [[nodiscard]] bool is_quiet() const override;
-  [[nodiscard]] bool needs_polling() const override { return session_.backends->needs_polling(); }
+  [[nodiscard]] bool needs_polling() const override {
+    return session_.backends->needs_polling() || dispatcher_.waits_for_device();
+  }
   bool prepare_sleep() override;
   void wake_up() override;
 

@@ -28,6 +28,22 @@ Status resolve_splits(control::TensorRequest& request, Rank group_size) {
   return Status::ok();
 }
 
+// A backend may write the result before it has read all of the input.
+Status check_memory(const Tensor& tensor) {
+  const auto input = reinterpret_cast<uintptr_t>(tensor.input);
+  const auto output = reinterpret_cast<uintptr_t>(tensor.output);
+  const uintptr_t bytes = tensor.bytes();
+  const bool keeps_shape =
+      tensor.request.what == Collective::kAllreduce || tensor.request.what == Collective::kBroadcast;
+  const uintptr_t least_result = keeps_shape ? bytes : std::min<uintptr_t>(bytes, 1);
+  const bool is_apart = input + bytes <= output || output + least_result <= input;
+  if (input == 0 || output == 0 || bytes == 0 || is_apart || (keeps_shape && input == output))
+    return Status::ok();
+  return {Code::kInvalidArgument, "The output of tensor " + tensor.request.name + " overlaps its input" +
+                                      (keeps_shape ? " in part; pass the input itself, or" : "; pass") +
+                                      " memory that does not overlap it."};
+}
+
 }  // namespace
 
 Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
@@ -41,6 +57,7 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
         !s.is_ok()) {
       return s;
     }
+    if (Status s = check_memory(tensor); !s.is_ok()) return s;
     observer_.check_numbers(tensor);
   }
   return operations_.submit(std::move(tensors), !will_wait);

@@ -140,6 +140,7 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
     return refused;
   }
   operation->handle = next_handle_++;
+  for (size_t i = 0; i < operation->tensors.size(); ++i) memory_.add(operation, i);
   handles_.emplace(operation->handle, operation);
   submitted_.push_back(operation);
   return operation->handle;
@@ -179,7 +180,10 @@ Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = find(handle);
   if (!operation) return unknown_handle(handle);
   if (Status late = until_done(*operation, deadline); !late.is_ok()) return late;
-  return operation->events.empty() ? operation->status : wait_for_events(*operation, deadline);
+  if (operation->events.empty()) return operation->status;
+  Status outcome = wait_for_events(*operation, deadline);
+  if (outcome.code != Code::kTimeout) is_waited_for(*operation);
+  return outcome;
 }
 
 Status Operations::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
@@ -192,7 +196,13 @@ Status Operations::wait_on_stream(int64_t handle, void* stream, std::optional<De
     if (first.is_ok() && !made.is_ok())
       first = {made.code, "The stream cannot wait for operation " + operation->name() + ": " + made.why};
   }
+  if (first.is_ok() && !operation->events.empty()) is_waited_for(*operation);
   return first;
+}
+
+void Operations::is_waited_for(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  memory_.is_waited_for(operation);
 }
 
 Status Operations::until_done(const Operation& operation, std::optional<Deadline> deadline) {
@@ -264,13 +274,42 @@ std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::stri
   return found->second;
 }
 
+Operations::Turn Operations::turn_of(const TensorRef& ref) {
+  if (!ref.operation->shares_memory.load(std::memory_order_acquire)) return Turn::kNow;
+  MemoryInUse::Obstacle obstacle;
+  {
+    const std::lock_guard lock(mutex_);
+    obstacle = memory_.before(*ref.operation, ref.index);
+  }
+  if (obstacle.is_running) return Turn::kAfterCall;
+  const auto has_happened = [](const auto& event) { return event->outcome().has_value(); };
+  return std::ranges::all_of(obstacle.events, has_happened) ? Turn::kNow : Turn::kAfterDevice;
+}
+
+// Programs that never wait for what they launch would fill the memory.
+void Operations::look_through_launched() {
+  DeviceEvents events;
+  {
+    const std::lock_guard lock(mutex_);
+    events = memory_.to_look_through();
+  }
+  if (events.empty()) return;
+  std::ranges::sort(events);
+  events.erase(std::ranges::unique(events).begin(), events.end());
+  std::erase_if(events, [](const auto& event) { return !event->outcome().has_value(); });
+  const std::lock_guard lock(mutex_);
+  memory_.forget(events);
+}
+
 void Operations::finish(const TensorRef& ref, const Status& status,
                         const std::shared_ptr<backend::DeviceEvent>& event) {
+  if (event != nullptr) look_through_launched();
   std::vector<Callback> callbacks;
   {
     const std::lock_guard lock(mutex_);
     Operation& operation = *ref.operation;
     in_flight_.erase(key_of(operation, ref.index));
+    if (ref.has_tensor()) memory_.ended(operation, ref.index, event);
     RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
     --operation.open;
     if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
@@ -294,6 +333,7 @@ void Operations::close(const Status& why) {
     }
     in_flight_.clear();
     submitted_.clear();
+    memory_.clear();
   }
   call(callbacks);
 }

@@ -24,6 +24,7 @@
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
 #include "rueda/memory/cuda/device.h"
+#include "rueda/runtime/memory_in_use.h"
 
 namespace rueda::runtime {
 
@@ -46,6 +47,7 @@ struct Tensor {
   OwnedMemory allocated;   // of that kind; set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
+  bool is_started = false;               // engine thread only: a call uses the memory
 
   [[nodiscard]] int64_t count() const;  // elements of the input
   // Elements of one row: the product of all dimensions but the first.
@@ -78,6 +80,8 @@ struct Operation {
   int32_t set_id = 0;          // of the process set that was added
   // The engine is done with it: it has ended, or its calls were launched on a device.
   std::atomic<bool> is_done{false};
+  // Another operation in flight uses memory of this one, or two tensors of this one share memory.
+  std::atomic<bool> shares_memory{false};
   // Of the launched calls, each once; read after is_done. Empty for host memory.
   std::vector<std::shared_ptr<backend::DeviceEvent>> events;
   // From when on a thread waits for it, as far as known; 0 = none waits. Polling counts as waiting
@@ -142,6 +146,9 @@ class Operations {
   // launched with it; null for host memory.
   void finish(const TensorRef& ref, const Status& status,
               const std::shared_ptr<backend::DeviceEvent>& event = nullptr);
+  // Whether a tensor that has not started has to wait for others that share its memory.
+  enum class Turn : uint8_t { kNow, kAfterCall, kAfterDevice };
+  Turn turn_of(const TensorRef& ref);
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
   // The oldest tensors in flight, at most so many, and how many there are. Any thread.
@@ -170,6 +177,8 @@ class Operations {
   Status until_done(const Operation& operation, std::optional<Deadline> deadline);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
   std::vector<Callback> complete_locked(Operation& operation);         // to call without the lock
+  void is_waited_for(const Operation& operation);
+  void look_through_launched();
 
   std::function<void()> wake_engine_;
   mutable std::atomic<uint64_t> wants_{0};
@@ -179,6 +188,7 @@ class Operations {
   int64_t next_handle_;
   std::unordered_map<int64_t, std::shared_ptr<Operation>> handles_;
   std::unordered_map<Key, TensorRef, KeyHash> in_flight_;
+  MemoryInUse memory_;
   std::vector<std::shared_ptr<Operation>> submitted_;
 };
 
