@@ -248,13 +248,15 @@ assert hvd.synchronize(handle).tolist() == [1, 1]
 def test_an_exit_of_a_child_with_its_exit_handlers_waits_for_nothing():
     body = """
 hvd.init()
-hvd.DistributedOptimizer(torch.optim.SGD([torch.ones(1, requires_grad=True)], 1.0))
+import rueda.torch.arena
 child = os.fork()
 if child == 0:
     signal.alarm(60)
     assert hvd.is_initialized()
+    hvd.DistributedOptimizer(torch.optim.SGD([torch.ones(1, requires_grad=True)], 1.0))
+    assert not rueda.torch.arena.state().is_on, "a child has no rank to share gradients with"
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
 """
-    assert_all_succeed(harness.launch(2, PREPARE_TORCH + body))
+    assert_all_succeed(harness.launch(2, PREPARE_TORCH + body, {"RUEDA_TORCH_ARENA": "1"}))
