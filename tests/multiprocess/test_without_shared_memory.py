@@ -1,6 +1,7 @@
 """Hosts that forbid shared memory: jobs run over TCP and say so once."""
 
 import os
+import subprocess
 
 import pytest
 from harness import library
@@ -100,6 +101,25 @@ def test_a_single_process_needs_no_shared_memory(tmp_path):
         status, ended, said = job(tmp_path, how, 1)
         assert status == 0 and len(ended) == 1, said
         assert not warnings_in(said), said
+
+
+def test_bench_measures_what_there_is(tmp_path):
+    paths = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests" / "multiprocess")))
+    start = "import forbidden, os, sys; forbidden.forbid_memory_files(); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [PYTHON, "-c", start, RUEDA, "bench", "allreduce", "-np", "2", "--sizes", "4KiB"]
+    variables = {**os.environ, "PYTHONPATH": paths, "RUEDA_LIBRARY": library()}
+
+    def measure(*options):
+        return subprocess.run(
+            [*command, *options], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+
+    done = measure()
+    assert done.returncode == 0 and "private" in done.stdout and "shared" not in done.stdout, done
+    assert done.stderr.count("shared buffers are not measured: cannot create") == 1, done.stderr
+    assert "RUEDA_ARENA_BYTES" not in done.stderr, "a smaller value would not help"
+    done = measure("--memory", "shared")
+    assert done.returncode != 0 and "Operation not permitted" in done.stderr, done
 
 
 # torch.distributed starts the engine, since no launcher is left that would.
