@@ -97,6 +97,9 @@ RUEDA_API int rueda_init(const rueda_init_options* options);
  * RUEDA_SHUT_DOWN. Later operations of this rank fail with RUEDA_NOT_INITIALIZED until it calls rueda_init
  * again. May be called repeatedly. */
 RUEDA_API void rueda_shutdown(void);
+/* A child of fork() has no engine: its operations fail with RUEDA_NOT_INITIALIZED, and rueda_init fails. This
+ * function, those of the ranks and of the epoch, rueda_process_set_ids and rueda_process_set_ranks answer
+ * there what the parent knew at the fork, until the child calls rueda_shutdown. */
 RUEDA_API int rueda_is_initialized(void);
 /* RUEDA_OK while operations can succeed; otherwise the reason: a peer was lost, or another rank shut down. */
 RUEDA_API int rueda_health(void);

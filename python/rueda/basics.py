@@ -24,10 +24,6 @@ NO_MPI = (
     "Horovod has not been built with MPI support for a comm of type {type}: pass a communicator of mpi4py, "
     "or start the job with any launcher (mpirun included) and call init() without comm."
 )
-FORKED = (
-    "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
-    'start processes that use collectives with the "spawn" method.'
-)
 
 _TRUE_WORDS = ("1", "true", "yes", "on")
 _FALSE_WORDS = ("0", "false", "no", "off")
@@ -92,7 +88,7 @@ class HorovodBasics:
         sets = _check_process_sets(process_sets)
         with self._lock:
             if epochs.is_forked():
-                raise ValueError(INIT_FAILED.format(cause=FORKED))
+                raise ValueError(INIT_FAILED.format(cause=errors.FORKED))
             if self.is_initialized():
                 if sets:
                     process_set_table.adopt_again(sets)
@@ -125,7 +121,7 @@ class HorovodBasics:
     def shutdown(self) -> None:
         """Ends the engine on every rank and forgets all outstanding handles. Idempotent."""
         try:
-            if self.is_initialized():
+            if epochs.current() != epochs.NONE:
                 for complete in self._before_shutdown:
                     complete()
         finally:
@@ -133,16 +129,16 @@ class HorovodBasics:
 
     def _end_with_process(self) -> None:
         # Other ranks still need the operations under way here, unless this process ends by an exception.
-        if self.is_initialized() and not hasattr(sys, "last_value"):
+        if epochs.current() != epochs.NONE and not hasattr(sys, "last_value"):
             for complete in self._before_shutdown:
                 with suppress(Exception):  # nobody is left to be told, or to use the result
                     complete()
         self._end()
 
     def _end(self) -> None:
+        _core.shutdown()  # in a forked child: forgets what the parent knew
         if epochs.is_forked():
             return
-        _core.shutdown()
         for forget in self._on_shutdown:
             forget()
 
@@ -155,13 +151,13 @@ class HorovodBasics:
         self._on_shutdown.append(forget)
 
     def is_initialized(self) -> bool:
-        """Whether init has succeeded and shutdown was not called since."""
-        return epochs.current() != epochs.NONE
+        """Whether init succeeded and shutdown was not called since. A forked child inherits the answer."""
+        return epochs.known() != epochs.NONE
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it
 
-    # ---- topology ----
+    # ---- topology; a forked child answers what its parent knew at the fork ----
 
     def rank(self) -> int:
         """World rank of this process, 0 … size() − 1."""
@@ -192,7 +188,7 @@ class HorovodBasics:
         return bool(self._topology(_core.is_homogeneous))
 
     def _topology(self, function: Callable[[], int]) -> int:
-        value = -1 if epochs.is_forked() else function()
+        value = function()
         if value < 0:
             raise ValueError(errors.NOT_INITIALIZED)
         return value
@@ -304,7 +300,7 @@ class HorovodBasics:
         return False
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        epochs.require()
+        epochs.require_known()
         return process_set_table.ids_and_ranks()
 
 
@@ -320,7 +316,7 @@ def metric_values(samples: list[dict[str, Any]]) -> Any:
 
 def _mpi_in_use() -> dict[str, Any]:
     """What the engine says about MPI; empty before init, and if the job does not use it."""
-    if epochs.current() == epochs.NONE:
+    if epochs.known() == epochs.NONE:
         return {}
     found: dict[str, Any] = json.loads(_core.describe()).get("mpi", {})
     return found

@@ -12,17 +12,21 @@ from typing import Generic, TypeVar
 
 from rueda import _core, errors
 
-NONE = -1  # before init, after shutdown, and in a child forked from a process whose engine ran
+NONE = -1  # before init and after shutdown
 
 T = TypeVar("T")
 
 _is_forked = False
-_had_engine_at_fork = False
 
 
 def current() -> int:
-    """The number of the epoch, or NONE. Any thread."""
-    number: int = NONE if _is_forked else _core.epoch()
+    """The number of the epoch whose engine runs here; NONE also in a forked child. Any thread."""
+    return NONE if _is_forked else known()
+
+
+def known() -> int:
+    """Like current(), but a child of fork() knows the epoch of its parent at the fork. Any thread."""
+    number: int = _core.epoch()
     return number
 
 
@@ -32,8 +36,15 @@ def is_forked() -> bool:
 
 
 def require() -> None:
-    """Raises ValueError before init, after shutdown and in a forked child."""
-    if current() == NONE:
+    """Raises ValueError before init and after shutdown, and HorovodInternalError in a forked child."""
+    if _is_forked:
+        raise errors.internal_error(errors.FORKED)
+    require_known()
+
+
+def require_known() -> None:
+    """Raises ValueError before init and after shutdown, for what a forked child knows from its parent."""
+    if known() == NONE:
         raise ValueError(errors.NOT_INITIALIZED)
 
 
@@ -46,22 +57,17 @@ class PerEpoch(Generic[T]):
         self._value = make()
 
     def now(self) -> T:
-        """The value of the current epoch."""
-        epoch = current()
+        """The value of the current epoch, or in a forked child of its parent's."""
+        epoch = known()
         if epoch != self._epoch:
             self._epoch, self._value = epoch, self._make()
         return self._value
 
 
-def _before_fork() -> None:
-    global _had_engine_at_fork
-    _had_engine_at_fork = current() != NONE
-
-
 def _after_fork_in_child() -> None:
     # The engine's threads and sockets belong to the parent. Its locks may stay locked here forever.
     global _is_forked
-    _is_forked |= _had_engine_at_fork
+    _is_forked |= known() != NONE  # a child knows an epoch only from its parent
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 SHUTTING_DOWN = "Horovod is shutting down."
+FORKED = (
+    "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
+    'start processes that use collectives with the "spawn" method.'
+)
 
 
 class HorovodInternalError(RuntimeError):

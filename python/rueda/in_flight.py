@@ -315,6 +315,8 @@ def find(handle: int) -> InFlight | None:
     """
     if isinstance(handle, Handle):
         if handle.epoch != epochs.current():
+            if epochs.is_forked():
+                raise errors.internal_error(errors.FORKED)
             raise errors.internal_error(OF_EARLIER_EPOCH.format(handle=handle))
         operation = open_operations.get(handle.engine_handle)
         return operation if isinstance(operation, InFlight) else None

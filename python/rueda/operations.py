@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
-from rueda.basics import FORKED
 from rueda.numbering import numbers
 from rueda.policy import check_factors, check_name, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
@@ -193,7 +192,7 @@ def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Se
 def check_usable() -> None:
     """Raises HorovodInternalError before init, after shutdown and in a forked child."""
     if epochs.current() == epochs.NONE:
-        raise errors.internal_error(FORKED if epochs.is_forked() else errors.NOT_INITIALIZED)
+        raise errors.internal_error(errors.FORKED if epochs.is_forked() else errors.NOT_INITIALIZED)
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:
@@ -236,7 +235,7 @@ def raise_refused(status: int) -> NoReturn:
     text = _core.last_error()
     if status in (_core.INVALID_ARGUMENT, _core.DUPLICATE_NAME):
         raise ValueError(text)
-    raise errors.internal_error(errors.NOT_INITIALIZED if status == _core.NOT_INITIALIZED else text)
+    raise errors.internal_error(text)
 
 
 def is_done(engine_handle: int) -> bool:

@@ -58,7 +58,7 @@ class ProcessSet:
         """Whether the set was registered, but not since the last init."""
         if self._set_id is None or self._epoch is None:
             return False
-        return epochs.current() not in (self._epoch, epochs.NONE)
+        return epochs.known() not in (self._epoch, epochs.NONE)
 
     def size(self) -> int | None:
         """Number of ranks; None while the set is not registered."""
@@ -82,13 +82,13 @@ class ProcessSet:
         """Whether this process is a member; None while the ranks are unknown."""
         if self.ranks is None:
             return None
-        epochs.require()
+        epochs.require_known()
         return int(_core.rank()) in self.ranks
 
     def _registered_ranks(self) -> list[int] | None:
         if self.process_set_id is None:
             return None
-        epochs.require()
+        epochs.require_known()
         ranks = process_set_table.ranks_of(self.process_set_id)
         if ranks is None:
             raise ValueError("Process set does not exist or has not been registered.")

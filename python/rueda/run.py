@@ -60,18 +60,33 @@ def _deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
 
 
 def find_command() -> str:
-    """The `rueda` command: RUEDA_BIN, else beside this Python, else from PATH."""
+    """The `rueda` command: RUEDA_BIN, else where pip put it with this package, else beside this Python, else
+    from PATH.
+    """
     import shutil
 
+    given = os.environ.get("RUEDA_BIN")
+    if given and not os.path.exists(given):
+        raise RuntimeError(f"There is no rueda command at {given}, which RUEDA_BIN names.")
     beside = os.path.join(os.path.dirname(sys.executable), "rueda")
-    found = os.environ.get("RUEDA_BIN") or (beside if os.path.exists(beside) else shutil.which("rueda"))
-    if found is not None and not os.path.exists(found):
-        raise RuntimeError(f"There is no rueda command at {found}, which RUEDA_BIN names.")
+    known = (path for path in (_installed_command(), beside) if os.path.isfile(path))
+    found = given or next(known, None) or shutil.which("rueda")
     if found is None:
         raise RuntimeError(
-            "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to its path."
+            "The rueda command is neither beside this package, nor beside this Python, nor in PATH; set "
+            "RUEDA_BIN to its path."
         )
     return found
+
+
+def _installed_command() -> str:
+    """Where pip puts the command of this package: PREFIX/bin for PREFIX/lib*/python*/site-packages, and D/bin
+    after `pip install --target D`.
+    """
+    root = _package_root()
+    if os.path.basename(root) in ("site-packages", "dist-packages"):
+        root = os.path.abspath(os.path.join(root, *[os.pardir] * 3))
+    return os.path.join(root, "bin", "rueda")
 
 
 def _package_root() -> str:

@@ -14,7 +14,7 @@ import threading
 from ctypes import byref
 from ctypes import sizeof as size_in_bytes
 
-from rueda import _core
+from rueda import _core, memory_files
 
 _lock = threading.Lock()
 _is_prepared = False
@@ -48,8 +48,8 @@ def _prepare() -> None:
     source.struct_size = size_in_bytes(source)
     asked, source.ask_fd = os.pipe()
     source.done_fd, answers = os.pipe()
-    source.with_lock_fd = os.memfd_create("rueda-stacks")
-    source.without_lock_fd = os.memfd_create("rueda-stacks")
+    source.with_lock_fd = memory_files.make("rueda-stacks")
+    source.without_lock_fd = memory_files.make("rueda-stacks")
     source.signal = _core.free_signal()
     if source.signal:
         faulthandler.register(source.signal, file=source.without_lock_fd, all_threads=True, chain=False)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -76,7 +77,22 @@ int become(const std::vector<std::string>& command) {
                                                    command.front(), std::strerror(errno))});
 }
 
-int run_rank(const Request& request, const Job& job, const std::string& own_path, bool is_direct) {
+// Shared buffers that nobody has asked for are left out unless every rank has them. Collective.
+Status choose_memory(Rank& rank, Request& request) {
+  if (request.is_memory_chosen || std::ranges::find(request.memory, "shared") == request.memory.end())
+    return Status::ok();
+  const Result<Buffer> tried = Buffer::make(rank.library(), "shared", 1);
+  const Result<bool> agreed = rank.all_agree(tried.is_ok());
+  if (!agreed.is_ok() || agreed.value()) return agreed.status();
+  std::erase(request.memory, "shared");
+  if (rank.is_first())
+    fmt::print(stderr, "rueda bench: shared buffers are not measured: {}\n",
+               tried.is_ok() ? "another rank has none." : tried.status().why);
+  return Status::ok();
+}
+
+int run_rank(const Request& given, const Job& job, const std::string& own_path, bool is_direct) {
+  Request request = given;
   if (!job.namespaces.empty())
     if (Status moved = move_to_host(request, job); !moved.is_ok()) return fail(moved);
   apply_settings(request, job);
@@ -84,6 +100,7 @@ int run_rank(const Request& request, const Job& job, const std::string& own_path
   Result<std::unique_ptr<Rank>> joined = Rank::join(own_path);
   if (!joined.is_ok()) return fail(joined.status());
   Rank& rank = *joined.value();
+  if (Status chosen = choose_memory(rank, request); !chosen.is_ok()) return fail(chosen);
   Report report(request.what, job.report, !rank.is_first());
   if (is_direct && !request.json.empty()) {
     const Status writable = rank.is_first() ? check_writable(request.json, "--json") : Status::ok();

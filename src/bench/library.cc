@@ -21,19 +21,29 @@ Status look_up(void* handle, const std::string& path, const char* name, Function
       fmt::format("{} has no function {}; use the library of the same release as this command", path, name)};
 }
 
+// Where the library may be for a command in this folder, best first: beside it, as in a build tree; after
+// `pip install --target`; in a prefix, whose folder of libraries is lib, or lib64 on Fedora and RHEL.
+std::vector<fs::path> places_near(const fs::path& folder) {
+  std::vector<fs::path> places = {folder, folder / "..", folder / "../rueda/lib"};
+  std::error_code error;
+  for (const char* libraries : {"../lib", "../lib64"}) {
+    places.push_back(folder / libraries);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder / libraries, error))
+      if (entry.path().filename().string().starts_with("python"))
+        for (const char* packages :
+             {"site-packages", "dist-packages"})  // the latter: pip of Debian and Ubuntu
+          places.push_back(entry.path() / packages / "rueda/lib");
+  }
+  return places;
+}
+
 }  // namespace
 
 Result<std::string> find_library(const std::string& own_path) {
   const char* given = getenv("RUEDA_LIBRARY");
   if (given != nullptr && *given != '\0') return std::string(given);
-  const fs::path folder = fs::path(own_path).parent_path();
-  std::vector<fs::path> places = {folder, folder / "..", folder / "../lib"};
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "../lib", error))
-    if (entry.path().filename().string().starts_with("python"))
-      for (const char* packages : {"site-packages", "dist-packages"})  // the latter: pip of Debian and Ubuntu
-        places.push_back(entry.path() / packages / "rueda/lib");
-  for (const fs::path& place : places)
+  for (const fs::path& place : places_near(fs::path(own_path).parent_path()))
     if (fs::exists(place / "librueda.so", error)) return (place / "librueda.so").lexically_normal().string();
   return Status(Code::kUnavailable,
                 fmt::format("librueda.so was not found near {}; set RUEDA_LIBRARY to its path", own_path));

@@ -36,8 +36,7 @@ struct Library {
 // where pip puts the package of a command.
 Result<std::string> find_library(const std::string& own_path);
 
-// Loads RUEDA_LIBRARY if it is set. Otherwise looks beside the program, in ../, in ../lib, and in the Python
-// environment of the program. The library stays loaded until the process ends.
+// Loads what find_library() finds. The library stays loaded until the process ends.
 Result<Library> open_library(const std::string& own_path);
 
 }  // namespace rueda::bench

@@ -15,6 +15,7 @@ struct Request {
   std::vector<int> ranks = {2};         // one job for each
   std::vector<int64_t> sizes;           // bytes
   std::vector<std::string> memory;      // of "shared", "private"
+  bool is_memory_chosen = false;        // by the user; else shared buffers are left out where there are none
   std::vector<std::string> transports;  // of "auto", "shm", "tcp"
   std::vector<std::string> modes;       // burst: of "fused", "unfused", "planned"
   std::vector<std::string> strategies;  // replay: of "auto", "ring", "two-level", "parameter-server"

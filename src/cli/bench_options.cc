@@ -129,7 +129,8 @@ Status complete(const Raw& raw, bench::Request& request) {
   const Result<int64_t> rate = bench::parse_link_rate(raw.rate);
   if (!rate.is_ok()) return rate.status();
   request.rate = rate.value();
-  const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "shared,private";
+  request.is_memory_chosen = !raw.memory.empty();
+  const std::string memory = request.is_memory_chosen ? raw.memory : is_replay ? "private" : "shared,private";
   if (Status status = take_words("--memory", memory, {"shared", "private"}, request.memory); !status.is_ok())
     return status;
   std::vector<std::string> transports = {"auto"};

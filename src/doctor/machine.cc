@@ -123,13 +123,13 @@ Section examine_memory() {
   const unsigned long long limit = memory_limit();
   section.add("memory", bytes_text(machine_memory()));
   section.add("limit of the group", limit == 0 ? "none" : bytes_text(limit));
-  const Result<UniqueFd> memory = make_memory_file(4096);
+  const Result<UniqueFd> memory = make_memory_file(kSharedBytes);
   section.add("memfd",
               memory.is_ok() ? "works; ranks of this host share memory with it" : memory.status().why);
   if (!memory.is_ok())
-    section.fail(
-        "memfd_create fails, so ranks of this host cannot share memory; allow it in the container's "
-        "seccomp profile, or set RUEDA_TRANSPORTS=tcp.");
+    section.advise(
+        "ranks of this host cannot share memory, so their data goes over TCP, which is slower; allow "
+        "memfd_create in the container's seccomp profile, and files of any size (ulimit -f unlimited)");
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) {
     const unsigned long long size = static_cast<unsigned long long>(shm.f_blocks) * shm.f_frsize;

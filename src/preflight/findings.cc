@@ -43,10 +43,12 @@ void check_limits(Findings& findings, const HostFacts& facts, int ranks) {
                      "net.ipv4.ip_local_port_range",
                      facts.host, facts.can_listen ? facts.free_ports : 0, ports));
   if (!facts.has_memfd)
-    fail(findings, "shared-memory", {facts.host},
-         fmt::format("{}: memfd_create fails, so its ranks cannot share memory; allow it in the container's "
-                     "seccomp profile, or set RUEDA_TRANSPORTS=tcp",
-                     facts.host));
+    fail(
+        findings, "shared-memory", {facts.host},
+        fmt::format("{}: its ranks cannot share memory, so their data would go over TCP, which is slower; "
+                    "allow memfd_create in the container's seccomp profile, and files of any size (ulimit -f "
+                    "unlimited)",
+                    facts.host));
   if (facts.shm_free_bytes < kSmallShm) {
     const std::string what =
         facts.shm_free_bytes < 0

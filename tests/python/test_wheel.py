@@ -196,6 +196,49 @@ def test_the_command_says_its_version(bare):
     assert "0.1.0" in succeed([bare / "rueda", "--version"])
 
 
+def install(layout: str, wheel: Path, bare: Path, folder: Path) -> List[Path]:
+    """Installs the wheel; returns the folders of the command and of the package."""
+    if layout == "target":
+        command = [bare / "python", "-m", "pip", "install", "--no-index", "--no-deps", "-q"]
+        succeed([*command, "--target", folder, wheel])
+        return [folder / "bin", folder]
+    packages = folder / layout.split()[0] / "python3.9" / layout.split()[1]
+    zipfile.ZipFile(wheel).extractall(packages)
+    (scripts,) = packages.glob("*.data/scripts")
+    shutil.move(scripts, folder / "bin")
+    (folder / "bin" / "rueda").chmod(0o755)
+    return [folder / "bin", packages]
+
+
+LAYOUTS = ["target", "lib64 site-packages", "lib dist-packages"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_command_and_package_find_one_another_in_every_layout(wheel, bare, tmp_path, layout):
+    scripts, packages = install(layout, wheel, bare, tmp_path / "D")
+    library = packages / "rueda" / "lib" / "librueda.so"
+    report = succeed([scripts / "rueda", "doctor", "--no-python"])
+    assert f", {library}\n" in report, report
+    succeed([scripts / "rueda", "bench", "allreduce", "-np", 2, "--sizes", "4K"])
+    linked = tmp_path / "rueda"
+    linked.symlink_to(scripts / "rueda")
+    assert f", {library}\n" in succeed([linked, "doctor", "--no-python"])
+    ask = (
+        f"import sys; sys.path.insert(0, {str(packages)!r}); import runpy; sys.argv[1:] = ['--version']; "
+        "runpy.run_module('rueda', run_name='__main__')"
+    )
+    # In front of the command of the environment, which is another installation.
+    find = f"import sys; sys.path.insert(0, {str(packages)!r}); from rueda.run import find_command as find; "
+    assert succeed([bare / "python", "-c", find + "print(find())"]).strip() == str(scripts / "rueda")
+    assert "0.1.0" in succeed([bare / "python", "-c", ask])
+
+
+def test_python_m_rueda_is_the_command(bare):
+    assert succeed([bare / "python", "-m", "rueda", "--version"]) == succeed([bare / "rueda", "--version"])
+    refused = call([bare / "python", "-m", "rueda", "no-such-command"])
+    assert refused.returncode == 2 and "no-such-command" in refused.stderr
+
+
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_front_end_without_its_framework_is_one_sentence(bare, framework):
     done = call([bare / "python", "-c", f"import rueda.{framework}"])

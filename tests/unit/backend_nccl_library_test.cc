@@ -19,6 +19,7 @@ namespace {
 
 using nccl_test::control;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -76,6 +77,12 @@ TEST(NcclLibrary, of_the_wheel_lies_in_the_same_site_packages) {
                           "/env/site-packages/rueda/nvidia/nccl/lib/libnccl.so.2",
                           "/env/site-packages/nvidia/nccl/lib/libnccl.so.2"));
   EXPECT_THAT(wheel_paths("librueda.so"), ElementsAre());
+}
+
+TEST(NcclLibrary, of_the_wheel_may_lie_in_lib_where_binary_packages_lie_in_lib64) {
+  EXPECT_THAT(wheel_paths("/usr/lib64/python3.9/site-packages/rueda/lib/librueda.so"),
+              Contains("/usr/lib/python3.9/site-packages/nvidia/nccl/lib/libnccl.so.2"));
+  EXPECT_THAT(wheel_paths("/D/rueda/lib/librueda.so"), Contains("/D/nvidia/nccl/lib/libnccl.so.2"));
 }
 
 TEST(NcclLibrary, errors_are_sentences_with_what_nccl_says) {

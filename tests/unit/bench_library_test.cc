@@ -33,7 +33,8 @@ TEST_P(BenchLibrary, is_found_where_pip_has_put_it) {
 
 INSTANTIATE_TEST_SUITE_P(of_a_command, BenchLibrary,
                          ::testing::Values("bin", "lib", "lib/python3.11/site-packages/rueda/lib",
-                                           "lib/python3.11/dist-packages/rueda/lib"));
+                                           "lib/python3.11/dist-packages/rueda/lib", "rueda/lib", "lib64",
+                                           "lib64/python3.9/site-packages/rueda/lib"));
 
 }  // namespace
 }  // namespace rueda::bench

@@ -37,6 +37,7 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.process_sets = {{0, 1}, {}, {5}};
   info.algorithm = "ring";
   info.is_bitwise = true;
+  info.shared_memory_fault = "no memfd";
   info.cuda_version = 12040;
   info.cuda_fault = "it is too old";
   info.mpi_device_fault = "no CUDA memory";
@@ -185,6 +186,17 @@ TEST(LocalRanks, a_host_with_more_ranks_than_a_control_block_serves_is_named) {
               testing::AllOf(HasSubstr("host b has 129 ranks"), HasSubstr("128")));
   all.back().addresses.clear();
   EXPECT_EQ(warn_of_crowded_hosts(all), "") << "that rank has chosen to go without";
+}
+
+TEST(LocalRanks, those_that_cannot_share_memory_are_named_once_with_the_cause) {
+  std::vector<PeerInfo> all = world("aabbc", true);
+  EXPECT_EQ(warn_of_unshared_memory(all), "");
+  all[4].shared_memory_fault = "memfd_create failed.";
+  EXPECT_EQ(warn_of_unshared_memory(all), "") << "host c has no other rank to share with";
+  for (const int rank : {2, 3}) all[static_cast<size_t>(rank)].shared_memory_fault = "it is forbidden.";
+  EXPECT_THAT(warn_of_unshared_memory(all),
+              testing::AllOf(HasSubstr("host: rank 2 (host b); rank 3 (host b). "),
+                             HasSubstr("Rank 2 says: it is forbidden. "), HasSubstr("RUEDA_TRANSPORTS=tcp")));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple, Optional, Tuple
 
+from rueda import memory_files
 from rueda.basics import basics
 from rueda.pickles import pickled_error
 from rueda.placement import Hello
@@ -61,8 +62,7 @@ def where() -> tuple[str, tuple[ReservedPort, ReservedPort, ReservedPort]]:
 
 def write_secret(secret: bytes) -> int:
     """A descriptor of memory that holds the secret of the job."""
-    memory = os.memfd_create("rueda-secret")
-    os.fchmod(memory, 0o600)
+    memory = memory_files.make("rueda-secret")
     with open(memory, "wb", closefd=False) as file:
         file.write(secret)
     os.lseek(memory, 0, os.SEEK_SET)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
+from rueda import memory_files
 from rueda.placement import Hello
 from rueda.ports import ReservedPort, host_key
 from rueda.spark import channel
@@ -50,8 +51,7 @@ class RankProcess:
     """One rank with its keeper, and what they tell."""
 
     def __init__(self, job: Job, environment: Mapping[str, str], call: bytes) -> None:
-        self._memory = {name: os.memfd_create(f"rueda-{name}") for name in ("secret", "call", "outcome")}
-        os.fchmod(self._memory["secret"], 0o600)
+        self._memory = {name: memory_files.make(f"rueda-{name}") for name in ("secret", "call", "outcome")}
         for name, data in (("secret", job.secret), ("call", call)):
             with open(self._memory[name], "wb", closefd=False) as file:
                 file.write(data)

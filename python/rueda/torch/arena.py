@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from rueda import _core
+from rueda import _core, epochs
 from rueda.basics import is_enabled
 
 OFF = "RUEDA_TORCH_ARENA is not set"
@@ -82,7 +82,7 @@ def await_gradients(parameter: torch.Tensor, owner: object) -> None:
     size_bytes = parameter.numel() * parameter.element_size()
     if size_bytes == 0 or parameter.device.type != "cpu" or not is_enabled("TORCH_ARENA"):
         return
-    if _core.local_size() < 2 or install():
+    if epochs.is_forked() or _core.local_size() < 2 or install():
         return
     _count(size_bytes, 1)
     weakref.finalize(owner, _forget, size_bytes).atexit = False

@@ -33,11 +33,6 @@ static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
 constexpr int32_t kMaxGroupTensors = 1 << 20;
 constexpr double kLongWait = 1e9;  // seconds; a longer deadline would overflow and means none
 
-int topology(int (*read)(const Engine&)) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  return engine ? read(*engine) : -1;
-}
-
 Status bad_request(const std::string& what) { return {Code::kInvalidArgument, "rueda_submit: " + what}; }
 
 Status check_shape(const rueda_request& r) {
@@ -131,13 +126,6 @@ Tensor* result_tensor(const std::shared_ptr<Engine>& engine, int64_t handle, int
   return &operation->tensors[static_cast<size_t>(index)];
 }
 
-int copy_out(const std::vector<int32_t>& values, int32_t* out, int32_t capacity) {
-  if (out != nullptr && capacity >= static_cast<int32_t>(values.size())) {
-    std::copy(values.begin(), values.end(), out);
-  }
-  return static_cast<int>(values.size());
-}
-
 Status dynamic_only(const Engine& engine, const std::string& verb) {
   if (engine.session().config.dynamic_process_sets) return Status::ok();
   return {Code::kInvalidArgument, "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow " + verb +
@@ -205,40 +193,12 @@ int rueda_init(const rueda_init_options* options) {
 }
 
 void rueda_shutdown(void) { capi::shutdown(); }
-int rueda_is_initialized(void) { return capi::engine() != nullptr ? 1 : 0; }
 
 int rueda_health(void) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
   const Status status = engine->health();
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
-}
-
-int rueda_rank(void) {
-  return topology([](const Engine& e) { return e.session().me; });
-}
-int rueda_size(void) {
-  return topology([](const Engine& e) { return e.session().size(); });
-}
-int rueda_local_rank(void) {
-  return topology([](const Engine& e) { return e.session().place.local_rank; });
-}
-int rueda_local_size(void) {
-  return topology([](const Engine& e) { return e.session().place.local_size; });
-}
-int rueda_cross_rank(void) {
-  return topology([](const Engine& e) { return e.session().place.cross_rank; });
-}
-int rueda_cross_size(void) {
-  return topology([](const Engine& e) { return e.session().place.cross_size; });
-}
-int rueda_is_homogeneous(void) {
-  return topology([](const Engine& e) { return e.session().place.is_homogeneous ? 1 : 0; });
-}
-
-int64_t rueda_epoch(void) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  return engine ? engine->session().epoch : -1;
 }
 
 const char* rueda_version(void) { return RUEDA_VERSION; }
@@ -267,18 +227,6 @@ int rueda_remove_process_set(int32_t id) {
   if (const Status s = dynamic_only(*engine, "removing"); !s.is_ok()) return capi::fail(s);
   const Status status = engine->remove_process_set(id);
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
-}
-
-int rueda_process_set_ids(int32_t* ids, int32_t capacity) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  return engine ? copy_out(engine->groups().ids(), ids, capacity) : -1;
-}
-
-int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return -2;
-  const auto group = engine->groups().find(id);
-  return group ? copy_out(group->members, ranks, capacity) : -1;
 }
 
 int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle) {

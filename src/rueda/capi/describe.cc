@@ -3,6 +3,7 @@
 
 #include "rueda/base/config.h"
 #include "rueda/base/release.h"
+#include "rueda/capi/forks.h"
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
@@ -67,30 +68,55 @@ nlohmann::ordered_json device_support(const runtime::Session& session) {
   return {{"backend", ""}, {"reason", session.backends->why_no_devices()}};
 }
 
-}  // namespace
-
-std::string describe_json(const runtime::Engine* engine) {
-  nlohmann::ordered_json out;
+void add_build(nlohmann::ordered_json& out, bool is_initialized) {
   out["release"] = kRelease;
   out["build"] = "GCC " __VERSION__;
   out["simd"] = kernels::active_target();
-  out["is_initialized"] = engine != nullptr;
-  // Host names and settings come from the environment, so they may contain anything.
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  out["is_initialized"] = is_initialized;
+}
+
+void add_place(nlohmann::ordered_json& out, const runtime::Session& session) {
+  out["rank"] = session.me;
+  out["size"] = session.size();
+  out["host"] = (*session.all)[static_cast<size_t>(session.me)].host;
+  out["launcher"] = session.launcher;
+  out["launcher_reason"] = session.launcher_reason;
+  if (!session.listen_host.empty()) out["address"] = session.listen_host;
+}
+
+void add_libraries(nlohmann::ordered_json& out, const runtime::Session& session) {
+  if (session.mpi) add_mpi(out, session);
+  if (session.nccl && runtime::choose_nccl(*session.all).is_used) out["nccl"] = session.nccl->version();
+}
+
+// Host names and settings come from the environment, so they may contain anything.
+std::string text_of(const nlohmann::ordered_json& out) {
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string describe_to_children(const runtime::Engine& engine) {
+  nlohmann::ordered_json out;
+  add_build(out, true);
+  add_place(out, engine.session());
+  add_libraries(out, engine.session());
+  return text_of(out);
+}
+
+std::string describe_json(const runtime::Engine* engine) {
+  if (const Inherited* known = inherited()) return known->description;
+  nlohmann::ordered_json out;
+  add_build(out, engine != nullptr);
   if (engine == nullptr) {
     add_launcher(out);
     add_mpi_to_come(out);
     add_nccl_to_come(out);
-    return out.dump(-1, ' ', false, kReplace);
+    return text_of(out);
   }
   const runtime::Session& session = engine->session();
   const runtime::PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
-  out["rank"] = session.me;
-  out["size"] = session.size();
-  out["host"] = mine.host;
-  out["launcher"] = session.launcher;
-  out["launcher_reason"] = session.launcher_reason;
-  if (!session.listen_host.empty()) out["address"] = session.listen_host;
+  add_place(out, session);
   nlohmann::ordered_json peers = nlohmann::ordered_json::array();
   for (Rank peer = 0; session.links && peer < session.size(); ++peer) {
     const runtime::PeerInfo& info = (*session.all)[static_cast<size_t>(peer)];
@@ -112,8 +138,7 @@ std::string describe_json(const runtime::Engine* engine) {
   for (const ConfigEntry& entry : config_table()) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }
-  if (session.mpi) add_mpi(out, session);
-  if (session.nccl && runtime::choose_nccl(*session.all).is_used) out["nccl"] = session.nccl->version();
+  add_libraries(out, session);
   const runtime::EngineCounters& counters = engine->counters();
   out["counters"] = {{"control_messages", counters.control_messages.load()},
                      {"negotiation_messages", counters.negotiation_messages.load()},
@@ -124,7 +149,7 @@ std::string describe_json(const runtime::Engine* engine) {
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};
   out["last_algorithm"] = counters.algorithm.load();
-  return out.dump(-1, ' ', false, kReplace);
+  return text_of(out);
 }
 
 }  // namespace rueda::capi

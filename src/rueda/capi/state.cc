@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
 #include "rueda/base/setting_names.h"
+#include "rueda/capi/forks.h"
 #include "rueda/capi/metrics_port.h"
 #include "rueda/capi/observed.h"
 
@@ -46,12 +46,6 @@ State& state() {
   static auto* const instance = new State;
   return *instance;
 }
-
-// A forked child has no engine thread and must not use the connections of its parent. It must not take a lock
-// that another thread held at the fork either, so it has a flag of its own.
-std::atomic<bool> g_is_forked_child{false};
-
-void on_fork_in_child() { g_is_forked_child.store(true); }
 
 void before_fork() {
   state().arena_mutex.lock();
@@ -88,7 +82,7 @@ const memory::Arena* holder_of(const void* address) {
 // still read the cause in it.
 void at_exit() {
   shutdown();
-  if (g_is_forked_child) return;
+  if (is_forked_child()) return;
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (s.has_ended_well) store::end_file_run(s.rendezvous.rendezvous().lease);
@@ -97,11 +91,16 @@ void at_exit() {
 // Registered once MPI is initialised, so that it runs before MPI's own clean-up.
 void finalize_mpi() {
   shutdown();
+  if (is_forked_child()) return;
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   // After a failure other ranks may not come, and MPI_Finalize would wait for them.
-  if (!g_is_forked_child && s.has_ended_well && s.rendezvous.mpi()) s.rendezvous.mpi()->finish();
+  if (s.has_ended_well && s.rendezvous.mpi()) s.rendezvous.mpi()->finish();
 }
+
+constexpr const char* kForked =
+    "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
+    "start processes that use collectives with the \"spawn\" method.";
 
 thread_local std::string t_error;
 thread_local bool t_is_in_init = false;  // handlers of signals may run in the middle of it
@@ -124,7 +123,7 @@ void warn_of_misspelt_settings(const store::GetEnv& get_env) {
 const runtime::InitWait& init_wait() { return state().rendezvous.wait(); }
 
 std::shared_ptr<runtime::Engine> engine() {
-  if (g_is_forked_child.load(std::memory_order_relaxed)) return nullptr;
+  if (is_forked_child()) return nullptr;
   const std::lock_guard lock(state().mutex);
   return state().engine;
 }
@@ -179,18 +178,14 @@ void trim_shared_buffers() {
 }
 
 Status init(runtime::InitOptions options) {
-  if (g_is_forked_child) {
-    return {Code::kUnavailable,
-            "this process was forked from an initialized one; start it as a new process (for example with "
-            "the spawn method of multiprocessing) to use rueda in it."};
-  }
+  if (is_forked_child()) return {Code::kUnavailable, kForked};
   if (t_is_in_init) return {Code::kInternal, "rueda_init was called by a function that rueda_init calls."};
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (engine()) return Status::ok();
   if (!std::exchange(s.has_hooks, true)) {  // before there is anything that a forked child must not inherit
     std::atexit(at_exit);
-    pthread_atfork(nullptr, nullptr, on_fork_in_child);
+    watch_forks();
   }
   s.has_ended_well = false;
   const Result<std::shared_ptr<memory::Arena>> shared = arena();
@@ -229,7 +224,8 @@ Status init(runtime::InitOptions options) {
 }
 
 void shutdown() {
-  if (g_is_forked_child || t_is_in_init) return;
+  if (is_forked_child()) return forget_inherited();
+  if (t_is_in_init) return;
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   const std::shared_ptr<runtime::Engine> leaving = engine();
@@ -256,7 +252,8 @@ int fail(const Status& why) {
 }
 
 int fail_not_initialized() {
-  return fail({Code::kNotInitialized, "Horovod has not been initialized; use hvd.init()."});
+  const char* const why = is_forked_child() ? kForked : "Horovod has not been initialized; use hvd.init().";
+  return fail({Code::kNotInitialized, why});
 }
 
 const char* last_error() { return t_error.c_str(); }

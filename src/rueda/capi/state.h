@@ -1,5 +1,6 @@
 // The one engine behind the C ABI, and what every entry point needs: the engine, if there is one, and the
-// last error of the calling thread. These are the only mutable globals of the core.
+// last error of the calling thread. With what forks.cc keeps for children, these are the only
+// mutable globals of the core.
 #pragma once
 
 #include <memory>
@@ -44,5 +45,7 @@ const char* last_error();
 const char* keep_text(std::string text);
 
 std::string describe_json(const runtime::Engine* engine);
+// What a child of fork() will say instead: what does not change in an epoch.
+std::string describe_to_children(const runtime::Engine& engine);
 
 }  // namespace rueda::capi

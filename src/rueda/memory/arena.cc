@@ -28,8 +28,12 @@ size_t default_arena_bytes() {
 
 Result<std::unique_ptr<Arena>> Arena::create(size_t bytes) {
   Result<SharedMemory> memory = SharedMemory::create(round_up(std::max<size_t>(bytes, 1), kPage));
-  if (!memory.is_ok())
-    return Status(memory.status().code, memory.status().why + " Set RUEDA_ARENA_BYTES to a smaller value.");
+  if (!memory.is_ok()) {
+    const bool is_smaller_possible = bytes > kPage && SharedMemory::create(kPage).is_ok();
+    return Status(
+        memory.status().code,
+        memory.status().why + (is_smaller_possible ? " Set RUEDA_ARENA_BYTES to a smaller value." : ""));
+  }
   return std::make_unique<Arena>(std::move(memory).value());
 }
 

@@ -121,14 +121,17 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
                                      .size = world.size,
                                      .secret = secret,
                                      .release = kRelease};
-  Result<SharedWithHost> shared = SharedWithHost::create(options.arena, session.doorbell.get());
-  if (!shared.is_ok()) return shared.status();
-  Result<OpenTransports> opened = open_transports(config, world, identity, shared.value().descriptors());
+  Result<SharedWithHost> shared = SharedWithHost();
+  if (allows_shared_memory(config)) shared = SharedWithHost::create(options.arena, session.doorbell.get());
+  Result<OpenTransports> opened = open_transports(
+      config, world, identity,
+      shared.is_ok() ? Result(shared.value().descriptors()) : Result<std::vector<int>>(shared.status()));
   if (!opened.is_ok()) return opened.status();
   transports = std::move(opened).value();
   session.listen_host = transports.listen_host;
   PeerInfo mine = own_info(session, world, options);
   mine.addresses = transports.addresses();
+  mine.shared_memory_fault = transports.shared_memory_fault;
   mine.mpi_device_fault = mpi_device_fault(mpi, session);
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
   if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
@@ -144,7 +147,8 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
       calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
   if (!costs.is_ok()) return costs.status();
   session.measured = costs.value();
-  auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
+  Result<std::shared_ptr<backend::LocalHost>> host = std::shared_ptr<backend::LocalHost>();
+  if (shared.is_ok()) host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();
   session.mpi = mpi;
   if (choose_device_mpi(*session.all).is_used) {
@@ -234,8 +238,9 @@ std::string summary_of(const Session& session) {
 
 // By one rank: what it says holds for all.
 void warn_for_all(const Session& session, const store::GetEnv& get_env) {
-  const std::string crowded = warn_of_crowded_hosts(*session.all);
-  if (!crowded.empty()) RUEDA_LOG(kWarning, crowded);
+  for (const std::string& sentence :
+       {warn_of_crowded_hosts(*session.all), warn_of_unshared_memory(*session.all)})
+    if (!sentence.empty()) RUEDA_LOG(kWarning, sentence);
   for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
 }
 

@@ -1,9 +1,11 @@
 #include "rueda/runtime/local_ranks.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
 
+#include "rueda/base/listing.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -11,6 +13,7 @@ namespace {
 
 constexpr size_t kNoArenaBytes = 4096;  // stands for "no arena": every rank passes three descriptors
 constexpr size_t kMaxArenaBytes = size_t{1} << 46;
+constexpr size_t kMaxListed = 6;
 
 }  // namespace
 
@@ -66,6 +69,25 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, R
   if (ranks.size() < 2 || ranks.size() > backend::kMaxLocalRanks)
     return std::shared_ptr<backend::LocalHost>();
   return std::make_shared<backend::LocalHost>(std::move(ranks), my_index, std::move(arena_));
+}
+
+std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {
+  std::vector<Rank> without;
+  for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
+    const PeerInfo& info = all[static_cast<size_t>(rank)];
+    const auto of_host = std::ranges::count(all, info.host_key, &PeerInfo::host_key);
+    if (!info.shared_memory_fault.empty() && of_host > 1) without.push_back(rank);
+  }
+  if (without.empty()) return "";
+  const auto name = [&all](Rank rank) {
+    return "rank " + std::to_string(rank) + " (host " + all[static_cast<size_t>(rank)].host + ")";
+  };
+  const PeerInfo& first = all[static_cast<size_t>(without.front())];
+  return "ranks that cannot share memory with their host: " + list_first(without, kMaxListed, name) +
+         ". Their data goes through the network stack also inside the host, which is slower. Rank " +
+         std::to_string(without.front()) + " says: " + first.shared_memory_fault +
+         " Allow memfd_create in the container's seccomp profile, and files of any size (ulimit -f "
+         "unlimited); or set RUEDA_TRANSPORTS=tcp, which needs no shared memory.";
 }
 
 std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all) {

@@ -17,6 +17,7 @@ namespace rueda::runtime {
 
 class SharedWithHost {
  public:
+  SharedWithHost() = default;  // of a rank that shares nothing
   // arena: null if this rank offers none. doorbell: the engine's eventfd.
   static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell);
 
@@ -31,6 +32,9 @@ class SharedWithHost {
   std::shared_ptr<memory::Arena> arena_;
   int doorbell_ = -1;
 };
+
+// What a job says once about hosts whose ranks had to do without shared memory; "" where there are none.
+std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all);
 
 // One sentence about a host with more ranks than a control block has mailboxes for; "" where there is none.
 std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all);

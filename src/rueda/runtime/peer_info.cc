@@ -79,6 +79,7 @@ Bytes encode(const PeerInfo& info) {
     to.put_string(one.first);
     to.put_string(one.second);
   });
+  out.put_string(info.shared_memory_fault);
   out.put(info.cuda_version);
   out.put_string(info.cuda_fault);
   out.put_string(info.mpi_device_fault);
@@ -114,6 +115,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.local_size = in.get<Rank>();
   info.size = in.get<Rank>();
   info.addresses = get_addresses(in);
+  info.shared_memory_fault = in.get_string(kMaxTextBytes);
   info.cuda_version = in.get<int32_t>();
   info.cuda_fault = in.get_string(kMaxTextBytes);
   info.mpi_device_fault = in.get_string(kMaxTextBytes);

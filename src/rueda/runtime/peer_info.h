@@ -38,6 +38,9 @@ struct PeerInfo {
   Rank local_size = -1;
   Rank size = 0;  // of the world, as this rank was told
   TransportAddresses addresses;
+  // Why it shares no memory with the other ranks of its host; empty: it does, or its settings do not ask for
+  // it.
+  std::string shared_memory_fault;
   NcclInfo nccl;
   // CUDA on this rank: the version of its driver, 0 if it has none that rueda can use, and why not. Devices
   // are found when the first tensor names one: a program may choose those that are visible after init.

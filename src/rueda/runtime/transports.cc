@@ -61,6 +61,12 @@ bool allows(const Config& config, std::string_view transport) {
   return false;
 }
 
+bool allows(const Config& config, Reach reach) {
+  return std::ranges::any_of(kKinds, [&config, reach](const TransportKind& kind) {
+    return kind.reach == reach && allows(config, kind.name);
+  });
+}
+
 }  // namespace
 
 std::span<const TransportKind> transport_kinds() { return kKinds; }
@@ -71,8 +77,12 @@ TransportAddresses OpenTransports::addresses() const {
   return all;
 }
 
+bool allows_shared_memory(const Config& config) { return allows(config, Reach::kHost); }
+
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
-                                       const transport::Identity& identity, std::span<const int> shared) {
+                                       const transport::Identity& identity,
+                                       const Result<std::vector<int>>& shared) {
+  const std::span<const int> descriptors = shared.is_ok() ? shared.value() : std::span<const int>();
   OpenTransports opened;
   for (const TransportKind& kind : transport_kinds()) {
     if (!allows(config, kind.name)) continue;
@@ -83,7 +93,17 @@ Result<OpenTransports> open_transports(const Config& config, const store::World&
       if (!host.is_ok()) return host.status();
       opened.listen_host = std::move(host).value();
     }
-    Made made = kind.make({config, identity, shared, opened.listen_host});
+    const bool is_for_host = kind.reach == Reach::kHost;
+    Made made = is_for_host && !shared.is_ok()
+                    ? Made(shared.status())
+                    : kind.make({config, identity, descriptors, opened.listen_host});
+    if (!made.is_ok() && is_for_host && allows(config, Reach::kNetwork)) {
+      opened.shared_memory_fault = made.status().why;
+      continue;
+    }
+    if (!made.is_ok() && is_for_host)
+      return Status(made.status().code,
+                    made.status().why + " Allow tcp with RUEDA_TRANSPORTS=" + default_transports() + ".");
     if (!made.is_ok()) return made.status();
     opened.list.push_back({kind.reach, std::move(made).value()});
   }

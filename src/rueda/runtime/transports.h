@@ -47,13 +47,20 @@ struct OpenTransport {
 struct OpenTransports {
   std::vector<OpenTransport> list;  // best first
   std::string listen_host;          // of those that reach other hosts; empty: there are none
+  // Why this rank shares no memory with its host although the settings allow it; else empty.
+  std::string shared_memory_fault;
 
   [[nodiscard]] TransportAddresses addresses() const;  // for the peers
 };
 
-// Opens the transports that the settings allow.
+// Whether the settings allow a transport for the ranks of a host only.
+bool allows_shared_memory(const Config& config);
+
+// Opens the transports that the settings allow. Where memory cannot be shared, a rank goes without if it has
+// a transport that reaches all others. shared: for the other ranks of this host, or why there is nothing.
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
-                                       const transport::Identity& identity, std::span<const int> shared);
+                                       const transport::Identity& identity,
+                                       const Result<std::vector<int>>& shared);
 
 // Whether the rank has a transport for the ranks of its host only.
 bool offers_shared_memory(const PeerInfo& info);

@@ -78,15 +78,24 @@ def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
     return (known, count) if known is not None else (_core.UINT8, count * dtype.itemsize)
 
 
-def reduced(dtype: torch.dtype) -> int:
-    """The engine's type of elements that are computed with; ValueError for one it cannot add."""
+def reduced(dtype: torch.dtype, count: int, op: int) -> tuple[int, int]:
+    """(type, number) of elements that are computed with, as the engine has them: a complex number is its real
+    and its imaginary part. ValueError for what it cannot compute.
+    """
+    if dtype.is_complex:
+        if op not in (_core.SUM, _core.AVERAGE):
+            raise ValueError(
+                f"Backend rueda does not reduce {dtype} with PRODUCT, MIN or MAX, as the other backends of "
+                "torch.distributed; use SUM or AVG, or reduce torch.view_as_real(tensor)."
+            )
+        return memory.DTYPES[dtype.to_real()], 2 * count
     known = memory.DTYPES.get(dtype)
     if known is None:
         raise ValueError(
             f"Backend rueda cannot reduce {dtype}; convert the tensor to one of "
             f"{', '.join(str(one).removeprefix('torch.') for one in memory.DTYPES)}."
         )
-    return known
+    return known, count
 
 
 def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:

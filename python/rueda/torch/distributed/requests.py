@@ -65,9 +65,9 @@ class Request:
 def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
     """In place."""
     stage = Stage(tensor)
-    dtype, shape = reduced(tensor.dtype), (tensor.numel(),)
+    dtype, count = reduced(tensor.dtype, tensor.numel(), op)
     where = (stage.address, stage.address)
-    call = Call(_core.ALLREDUCE, dtype, shape, *where, op, prescale=factor, **stage.place)
+    call = Call(_core.ALLREDUCE, dtype, (count,), *where, op, prescale=factor, **stage.place)
     return Request(call, [stage], stage.finish)
 
 
@@ -173,8 +173,8 @@ def reduce_scatter_single(
         rows = torch.stack(members.to_set(list(rows)))
     result, given = Stage(output, is_input=False), Stage(rows)
     given.keep_apart_from(result)
-    dtype, shape = reduced(source.dtype), (members.count, output.numel())
-    where = (given.address, result.address)
+    dtype, width = reduced(source.dtype, output.numel(), op)
+    shape, where = (members.count, width), (given.address, result.address)
     call = Call(_core.REDUCESCATTER, dtype, shape, *where, op, prescale=factor, **given.place)
     return Request(call, [result, given, output, source], result.finish)
 

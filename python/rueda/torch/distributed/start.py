@@ -18,7 +18,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore
 
-from rueda import _core
+from rueda import _core, memory_files
 from rueda.basics import basics, environment, setting
 from rueda.errors import internal_error
 from rueda.ports import host_key
@@ -121,9 +121,8 @@ def _secret_file(secret: str | None) -> Iterator[str | None]:
     if secret is None:
         yield os.environ.get(_SECRET_FILE)
         return
-    fd = os.memfd_create("rueda-secret")
+    fd = memory_files.make("rueda-secret")
     try:
-        os.fchmod(fd, 0o600)
         os.write(fd, secret.encode())
         yield f"/proc/self/fd/{fd}"
     finally:

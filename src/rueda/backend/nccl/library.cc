@@ -55,6 +55,9 @@ std::vector<std::string> wheel_paths(std::string_view path_of_this_library) {
   std::filesystem::path folder = std::filesystem::path(path_of_this_library).parent_path();
   for (int level = 0; level < kLevels && !folder.empty(); ++level) {
     paths.push_back((folder / "nvidia" / "nccl" / "lib" / kName).string());
+    // Fedora and RHEL keep binary packages in lib64 and others, of which NVIDIA's call themselves, in lib.
+    if (const size_t at = paths.back().find("/lib64/python"); at != std::string::npos)
+      paths.push_back(std::string(paths.back()).replace(at, sizeof("/lib64/") - 1, "/lib/"));
     if (!folder.has_relative_path()) break;
     folder = folder.parent_path();
   }

@@ -208,6 +208,8 @@ Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
       std::bit_ceil(std::clamp(options.ring_bytes, RingMapping::kMinRingBytes, RingMapping::kMaxRingBytes));
   Result<std::string> host = host_key();
   if (!host.is_ok()) return host.status();
+  // Tried now, because a rank can still do without shared memory before it has published an address.
+  if (const auto tried = RingMapping::create(options.ring_bytes); !tried.is_ok()) return tried.status();
   Result<std::unique_ptr<Poller>> poller = Poller::make();
   if (!poller.is_ok()) return poller.status();
   auto transport = std::make_unique<SharedMemoryTransport>(std::move(options), std::move(host).value(),
