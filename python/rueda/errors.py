@@ -4,6 +4,9 @@ from __future__ import annotations
 
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 SHUTTING_DOWN = "Horovod is shutting down."
+INIT_FAILED = (
+    "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
+)
 
 
 class HorovodInternalError(RuntimeError):
