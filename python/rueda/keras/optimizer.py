@@ -195,6 +195,13 @@ def _accumulate(optimizer: Any, passes: int) -> None:
 # ---- the class an optimizer gets ----
 
 
+class _Variables(list[Any]):
+    """A list that may be called as well: variables() was a method in Keras 2."""
+
+    def __call__(self) -> _Variables:
+        return self
+
+
 class _Reducing:
     """What the classes made here add to the optimizer's own class. It comes first among their bases."""
 
@@ -205,6 +212,11 @@ class _Reducing:
     _rueda_scales_local: bool
     _rueda_local: set[int]
     _rueda_is_reduced: bool  # while the base class works on gradients that are reduced already
+
+    @property
+    def variables(self: Any) -> _Variables:
+        """Those of the plain optimizer."""
+        return _Variables(super().variables)  # type: ignore[misc]
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         """Reduces the gradients, then applies them as the plain optimizer does."""
