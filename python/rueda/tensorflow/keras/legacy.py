@@ -192,18 +192,28 @@ class _Reducing:
     _rueda_is_distributed = True
     _rueda_base: type
     _rueda_reducer: GradientReducer
-    _rueda_aggregation: LocalGradientAggregationHelperEager | None
+    _rueda_aggregation: LocalGradientAggregationHelperEager | LocalGradientAggregationHelper | None
     _rueda_reduced: _Reduced
 
-    def compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
-        """Like the plain optimizer's, then reduced; (gradient, variable) pairs."""
-        pairs: Any = self._rueda_base.compute_gradients(self, *arguments, **settings)
-        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
+    def compute_gradients(
+        self: Any, loss: Any, var_list: Any, tape: Any = None, **settings: Any
+    ) -> list[tuple[Any, Any]]:
+        """Like the plain optimizer's, then reduced; (gradient, variable) pairs. With either name for all."""
+        base = self._rueda_base
+        compute = getattr(base, "compute_gradients", None) or base._compute_gradients
+        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(
+            compute(self, loss, var_list, tape=tape, **settings)
+        )
         return reduced
 
-    def _compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
+    def _compute_gradients(
+        self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
         """The same, as tf_keras.optimizers.legacy calls it."""
-        pairs: Any = self._rueda_base._compute_gradients(self, *arguments, **settings)
+        if not hasattr(self._rueda_base, "_compute_gradients"):
+            given = {} if grad_loss is None else {"grad_loss": grad_loss}  # its refusal names it
+            return self.compute_gradients(loss, var_list, tape, **given)  # type: ignore[no-any-return]
+        pairs: Any = self._rueda_base._compute_gradients(self, loss, var_list, grad_loss, tape)
         reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
         return reduced
 
