@@ -240,6 +240,19 @@ def test_misuse_is_one_sentence():
 
 
 @on_every_rank
+def test_numbers_of_python_have_the_types_that_frameworks_give_them():
+    def kind(value):
+        return keras.backend.standardize_dtype(value.dtype)
+
+    for value, expected in ((1.5, "float32"), (3, "int32"), ([[1, 2]], "int32"), ((1.5, 2), "float32")):
+        assert kind(hvd.allreduce(value)) == kind(hvd.broadcast(value, 0)) == expected
+        assert kind(hvd.allgather([value])) == kind(hvd.reducescatter([value])) == expected
+    if keras.backend.backend() != "jax":  # which has 64 bits only where they are asked for
+        for value, expected in ((np.float64(1.5), "float64"), (np.arange(2), "int64"), (2**40, "int64")):
+            assert kind(hvd.allreduce(value)) == expected
+
+
+@on_every_rank
 def test_values_of_any_kind():
     n, rank = hvd.size(), hvd.rank()
     number = lambda value: keras.ops.convert_to_numpy(value).tolist()  # noqa: E731
