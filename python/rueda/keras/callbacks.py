@@ -53,10 +53,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     """Makes all ranks start from root's model and optimizer, each model that it is given to once.
 
     All ranks of the process set of the model's optimizer; root_rank is a rank of the job and one of them.
-    Before the first batch where the model is built by then, else after it. States of random generators
-    (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for old
-    scripts, without effect. Put it first in the list of callbacks. At the end of every epoch it raises what
-    failed in a step meanwhile, which Keras on JAX does not. Warns where the model's optimizer is not
+    Before the first batch where all ranks have built the model by then, else after it. States of random
+    generators (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for
+    old scripts, without effect. Put it first in the list of callbacks. At the end of every epoch it raises
+    what failed in a step meanwhile, which Keras on JAX does not. Warns where the model's optimizer is not
     distributed, and where the user's jit_compile=True cannot be followed (on TensorFlow).
 
     >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
@@ -88,14 +88,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         model.train_function = None  # a step compiled before the optimizer was wrapped does not communicate
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Sends, if everything is built already."""
+        """Sends, if everything is built already on all ranks."""
         model = model_of(self)
         warn_if_plain(model)
-        if not model.built or not model.trainable_variables or model.optimizer is None:
-            return
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        self._send(model)
+        if self._is_ready_everywhere(model):
+            self._build(model)
+            self._send(model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sends, if the first batch has built everything. Marks a step, if the optimizer does not."""
@@ -109,6 +107,25 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Awaits the steps of the epoch."""
         sync(model_of(self))
         await_values(self.model.trainable_variables)
+
+    def _is_ready_everywhere(self, model: Any) -> bool:
+        """Whether all ranks can send before the first batch. Root's model may come from a file, and so be
+        built, where those of the others are not.
+        """
+        team = team_of(model)
+        is_ready = bool(model.built and model.trainable_variables and model.optimizer is not None)
+        if team.included() is False:
+            return is_ready
+        key = "BroadcastGlobalVariablesCallback.ready"
+        of_ranks = host.allgather_object((is_ready, self._sent is model), key, team)
+        if not all(is_sent for _, is_sent in of_ranks):
+            self._sent = None  # another rank has a new model
+        return all(is_ready for is_ready, _ in of_ranks)
+
+    def _build(self, model: Any) -> None:
+        """Makes the optimizer's own variables."""
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
 
     def _send(self, model: Any) -> None:
         if self._sent is model:

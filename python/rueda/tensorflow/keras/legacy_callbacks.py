@@ -12,7 +12,6 @@ from rueda import numpy as host
 from rueda.keras import callbacks as current
 from rueda.keras import sessions
 from rueda.keras.optimizer import INNER, is_distributed, process_set_of
-from rueda.keras.trained import model_of
 from rueda.keras.values import as_numpy
 from rueda.tensorflow.keras import legacy
 
@@ -40,14 +39,9 @@ class BroadcastGlobalVariablesCallback(_Broadcast, _Callback):  # type: ignore[m
             model.jit_compile = False  # XLA has no implementation of our operations
         model.train_function = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Sends where everything is built."""
-        model = model_of(self)
-        current.warn_if_plain(model)
-        if model.built and model.trainable_variables and model.optimizer is not None:
-            if not sessions.builds_graph():  # with its step, Keras has built this too
-                legacy.build(model.optimizer, model.trainable_variables)
-            self._send(model)
+    def _build(self, model: Any) -> None:
+        if not sessions.builds_graph():  # with its step, Keras has built this too
+            legacy.build(model.optimizer, model.trainable_variables)
 
     def _variables_of(self, model: Any) -> list[Any]:
         """In graphs also the other global variables, which are matched by their names."""
