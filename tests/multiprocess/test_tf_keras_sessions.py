@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,17 @@ def test_a_model_that_one_rank_loads_is_resumed_by_all():
     for a, b in zip(first, expected):
         np.testing.assert_array_equal(a, b)
     assert_equal_on_all_ranks(resumed)
+
+
+@on_every_rank
+def test_optimizers_of_tensorflow_itself_train_keras_models():
+    for make in (tf.compat.v1.train.AdamOptimizer, tf.compat.v1.train.GradientDescentOptimizer):
+        model = make_model(1 + hvd.rank())
+        optimizer = horovod.tensorflow.DistributedOptimizer(make(0.05))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)  # that it is not distributed
+            fit(model, optimizer, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert_equal_on_all_ranks(model)
 
 
 @on_every_rank

@@ -14,7 +14,7 @@ from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
 from rueda.keras.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
-from rueda.keras.optimizer import is_distributed, marks_steps, wrap_loss_scaling
+from rueda.keras.optimizer import is_distributed, marks_steps, reduces, wrap_loss_scaling
 from rueda.keras.trained import is_first, model_of, sync, team_of
 from rueda.keras.values import as_numpy, broadcast_variables
 from rueda.process_sets import ProcessSet
@@ -38,7 +38,7 @@ NO_XLA = (
 def warn_if_plain(model: Any) -> None:
     """The warning for ranks that would train apart without an error."""
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is None or is_distributed(optimizer) or not basics.is_initialized() or basics.size() == 1:
+    if optimizer is None or reduces(optimizer) or not basics.is_initialized() or basics.size() == 1:
         return
     warnings.warn(PLAIN.format(optimizer=type(optimizer).__name__), RuntimeWarning, stacklevel=3)
 
@@ -146,7 +146,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def _variables_of(self, model: Any) -> list[Any]:
         """What is sent, the same on all ranks; some may come twice."""
-        own = model.optimizer.variables  # in tf_keras sometimes a method
+        own = getattr(model.optimizer, "variables", ())  # in tf_keras sometimes a method, or missing
         return [*model.variables, *(own() if callable(own) else own)]
 
 

@@ -45,19 +45,25 @@ def is_distributed(optimizer: Any) -> bool:
     return getattr(type(optimizer), "_rueda_is_distributed", False)
 
 
+def reduces(optimizer: Any) -> bool:
+    """Whether steps with this optimizer reduce gradients: it is distributed, or one of tf.compat.v1.train
+    that is, which tf_keras puts inside one of its own.
+    """
+    return is_distributed(optimizer) or is_distributed(getattr(optimizer, "optimizer", None))
+
+
 def process_set_of(optimizer: Any) -> ProcessSet:
     """The ranks that train with this optimizer: all, unless it is distributed over some of them."""
-    for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+    for one in (optimizer, *(getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer"))):
         if is_distributed(one):
             settings: Any = getattr(one, "_rueda_reduction", None) or getattr(one, "_rueda_reducer", None)
-            chosen: ProcessSet = settings.process_set  # the second name is that of tf_keras
-            return chosen
+            return settings.process_set if settings is not None else global_process_set  # none with Adasum
     return global_process_set
 
 
 def marks_steps(optimizer: Any) -> bool:
     """Whether this optimizer itself tells the timeline when a step ends: where it has gradients to reduce."""
-    return is_distributed(optimizer) and process_set_of(optimizer).size() != 1
+    return reduces(optimizer) and process_set_of(optimizer).size() != 1
 
 
 def DistributedOptimizer(
