@@ -74,7 +74,8 @@ typedef enum rueda_op {
 typedef struct rueda_init_options {
   uint32_t struct_size;
   /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; their ids are
-   * 1, 2, … A set of all ranks is the world, 0, and takes no id. */
+   * 1, 2, … A set of all ranks is the world, 0, and takes no id; a set that is named again has the id that
+   * it has already. All ranks name the same sets; see set_is_own. */
   int32_t set_count;
   const int32_t* set_sizes;
   const int32_t* set_ranks;
@@ -88,6 +89,10 @@ typedef struct rueda_init_options {
    * RUEDA_UNAVAILABLE. NULL = nothing interrupts it. It must not call rueda_init; rueda_shutdown has no
    * effect in it. */
   int32_t (*is_interrupted)(void);
+  /* set_count bytes, or NULL = all 0. Not 0: other ranks may name another set in this place, or none, as the
+   * members of several MPI communicators do. The sets of all ranks are then registered on all ranks: those
+   * of the first place, by rank, then those of the second, and so on. */
+  const uint8_t* set_is_own;
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call

@@ -20,6 +20,7 @@ from ctypes import (
     c_int32,
     c_int64,
     c_size_t,
+    c_uint8,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -80,6 +81,7 @@ class InitOptions(Structure):
         ("expected_size", c_int32),
         ("mpi_communicator", c_uint64),
         ("is_interrupted", IsInterrupted),
+        ("set_is_own", POINTER(c_uint8)),
     ]
 
 

@@ -8,21 +8,18 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_uint8
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, interruption, mpi, policy, stacks
-from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
+from rueda import _core, epochs, errors, init_arguments, interruption, mpi, policy, stacks
+from rueda.process_sets import ProcessSet, global_process_set, process_set_table
 
-INIT_FAILED = (
-    "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
-)
-NO_MPI = (
-    "Horovod has not been built with MPI support for a comm of type {type}: pass a communicator of mpi4py, "
-    "or start the job with any launcher (mpirun included) and call init() without comm."
+REPEATED = (
+    "process_sets entry number {number} is a duplicate of an earlier one; list every set once. The job runs "
+    "without this entry, and need not be initialized again."
 )
 
 _TRUE_WORDS = ("1", "true", "yes", "on")
@@ -78,23 +75,32 @@ class HorovodBasics:
 
         comm: None, or a communicator of mpi4py, whose ranks are then the ranks of the job (all of them call
         init); or a list of ranks, which is ignored: the launcher decides who takes part. process_sets: None,
-        "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank. One that
+        "dynamic" (sets may be added later), or a list of ProcessSet objects, with the same ranks on every
+        rank. Those of communicators may differ; every rank then registers the sets of all ranks. One that
         holds all ranks is the world.
         A call while initialized starts nothing; its process sets must be registered already.
-        Raises ValueError with the cause when the job cannot be formed; the call may then be repeated.
+        Raises ValueError with the cause when the job cannot be formed; the call may then be repeated. A set
+        that is listed twice is a ValueError too, but the job then runs, with the set registered once.
         Handlers of signals run meanwhile, so Ctrl-C raises KeyboardInterrupt at once.
         """
-        communicator = _check_comm(comm)
-        sets = _check_process_sets(process_sets)
+        communicator = init_arguments.handle_of(comm)
+        sets = init_arguments.sets_of(process_sets)
+        group = mpi.group_of(comm) if communicator else None
+        for process_set in sets:
+            process_set.place_in(group)
         with self._lock:
             if epochs.is_forked():
-                raise ValueError(INIT_FAILED.format(cause=errors.FORKED))
+                raise ValueError(errors.INIT_FAILED.format(cause=errors.FORKED))
             if self.is_initialized():
                 if sets:
                     process_set_table.adopt_again(sets)
                 return
             self._start(sets, communicator)
-            process_set_table.adopt(sets)
+            process_set_table.mpi_group = group
+            repeated = init_arguments.repeated_in(sets)
+            process_set_table.adopt([one for i, one in enumerate(sets) if i not in repeated])
+        if repeated:
+            raise ValueError(REPEATED.format(number=repeated[0] + 1))
 
     def _start(self, sets: Sequence[ProcessSet], communicator: int) -> None:
         sizes = [len(process_set.ranks or []) for process_set in sets]
@@ -104,6 +110,9 @@ class HorovodBasics:
         options.set_count = len(sets)
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
+        are_own = [process_set.mpi_comm is not None for process_set in sets]
+        options.set_is_own = (c_uint8 * len(sets))(*are_own)
+        options.expected_size = mpi.world_size() if any(are_own) and not communicator else 0
         options.mpi_communicator = communicator
         raised: list[BaseException] = []
         options.is_interrupted = _core.IsInterrupted(interruption.run_signal_handlers(raised))
@@ -112,7 +121,7 @@ class HorovodBasics:
             if _core.init(byref(options)) != _core.OK:
                 if raised:
                     raise raised[0]
-                raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
+                raise ValueError(errors.INIT_FAILED.format(cause=_core.last_error()))
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
             atexit.register(self._end_with_process)
@@ -333,55 +342,6 @@ def _engine_takes_sets() -> dict[str, str | None]:
     decides about sets. What the user may do is checked in process_sets.py.
     """
     return {f"RUEDA_{_DYNAMIC}": "1"} if _dynamic_text() is None else {}
-
-
-def _check_comm(comm: Any) -> int:
-    """The handle of a communicator, 0 if there is none."""
-    if comm is None:
-        return 0
-    if mpi.is_communicator(comm):
-        return mpi.handle(comm)
-    if isinstance(comm, (str, bytes)):
-        raise TypeError(
-            f"Invalid type of argument comm: {type(comm).__name__}; pass None or a list of ranks."
-        )
-    if not isinstance(comm, Iterable):
-        raise ValueError(NO_MPI.format(type=type(comm).__name__))
-    if not all(isinstance(rank, int) for rank in comm):
-        raise ValueError("Invalid type of argument comm: a list must hold ranks as integers.")
-    warnings.warn(
-        "init(comm=[…]) does not restrict the job: every launched process takes part; "
-        "use process sets instead.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return 0
-
-
-def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
-    if process_sets is None:
-        return []
-    if isinstance(process_sets, str):
-        if process_sets.lower() != "dynamic":
-            raise ValueError(
-                f'process_sets is {process_sets!r}; pass "dynamic" or a list of ProcessSet objects.'
-            )
-        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
-        return []
-    if not isinstance(process_sets, Iterable):
-        raise TypeError(f'process_sets is {process_sets!r}; pass "dynamic" or a list of ProcessSet objects.')
-    sets = list(process_sets)
-    for process_set in sets:
-        if not isinstance(process_set, ProcessSet):
-            raise ValueError(
-                f"process_sets holds a {type(process_set).__name__}; pass a list of ProcessSet objects."
-            )
-    for index, process_set in enumerate(sets):
-        beyond = beyond_int32(process_set.ranks or ())
-        if beyond is not None:
-            where = f"in process_sets entry number {index + 1}; ranks are below the number of processes."
-            raise ValueError(INIT_FAILED.format(cause=f"invalid rank: {beyond} {where}"))
-    return sets
 
 
 basics = HorovodBasics()

@@ -8,6 +8,9 @@ FORKED = (
     "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
     'start processes that use collectives with the "spawn" method.'
 )
+INIT_FAILED = (
+    "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
+)
 
 
 class HorovodInternalError(RuntimeError):

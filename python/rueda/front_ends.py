@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
 # By the package that the class of an optimizer, or one of its bases, comes from.
 _OF_OPTIMIZERS = {"tf_keras": "rueda.tensorflow.keras.legacy", "keras": "rueda.keras"}
-
-
-def is_tf_keras() -> bool:
-    """Whether tf.keras is Keras 2, the package tf_keras. The rule is TensorFlow's own."""
-    return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
 
 
 def of_keras_optimizer(optimizer: Any) -> Any:

@@ -34,9 +34,34 @@ def handle(comm: Any) -> int:
     return int.from_bytes(bytes(raw), sys.byteorder)
 
 
-def world_ranks(comm: Any) -> list[int]:
-    """The ranks of a communicator, as MPI.COMM_WORLD numbers them."""
+def group_of(comm: Any) -> Any:
+    """The group of a communicator, which outlives it; None for None. ValueError for MPI.COMM_NULL."""
+    if comm is None:
+        return None
+    if comm == _module().COMM_NULL:
+        raise ValueError(
+            "ProcessSet was given MPI.COMM_NULL: this process is not a member of the communicator; leave the "
+            "set out of init(process_sets=[…]) on this rank, or pass a list of ranks."
+        )
+    return comm.Get_group()
+
+
+def world_size() -> int:
+    """The number of ranks of MPI.COMM_WORLD."""
+    return int(_module().COMM_WORLD.Get_size())
+
+
+def ranks_in(comm: Any, job: Any = None) -> list[int]:
+    """The ranks of a communicator, in ascending order, as the group `job` numbers them; None: as
+    MPI.COMM_WORLD does. Raises ValueError if the job lacks one of them.
+    """
     module = _module()
-    group = comm.Get_group()
-    world = module.COMM_WORLD.Get_group()
-    return list(group.Translate_ranks(list(range(group.Get_size())), world))
+    group = group_of(comm)
+    within = module.COMM_WORLD.Get_group() if job is None else job
+    ranks = sorted(group.Translate_ranks(list(range(group.Get_size())), within))
+    if module.UNDEFINED in ranks:
+        raise ValueError(
+            "ProcessSet was given a communicator with processes that are not ranks of this job; all members "
+            "must be members of the communicator that init was given."
+        )
+    return ranks

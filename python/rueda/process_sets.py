@@ -19,9 +19,9 @@ NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or a
 class ProcessSet:
     """Ranks that run collectives together.
 
-    ranks_or_comm: any iterable of world ranks; they are sorted. Or a communicator of mpi4py; its ranks are
-    those of MPI.COMM_WORLD. Pass the object to init(process_sets=[…]) or
-    to add_process_set. ranks are world ranks.
+    ranks_or_comm: any iterable of world ranks; they are sorted. Or a communicator of mpi4py, whose ranks are
+    numbered as in the communicator that init is given, or else as in MPI.COMM_WORLD. Pass the object to
+    init(process_sets=[…]) or to add_process_set. ranks are world ranks.
     """
 
     ranks: list[int] | None = None
@@ -32,7 +32,7 @@ class ProcessSet:
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if mpi.is_communicator(ranks_or_comm):
             self.mpi_comm = ranks_or_comm
-            self.ranks = sorted(mpi.world_ranks(ranks_or_comm))
+            self.ranks = mpi.ranks_in(ranks_or_comm)
             return
         if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
             raise ValueError(
@@ -59,6 +59,11 @@ class ProcessSet:
         if self._set_id is None or self._epoch is None:
             return False
         return epochs.known() not in (self._epoch, epochs.NONE)
+
+    def place_in(self, job: Any) -> None:
+        """Numbers the ranks of a communicator as the job does: a group of MPI, or None for MPI.COMM_WORLD."""
+        if self.mpi_comm is not None:
+            self.ranks = mpi.ranks_in(self.mpi_comm, job)
 
     def size(self) -> int | None:
         """Number of ranks; None while the set is not registered."""
@@ -116,7 +121,9 @@ class ProcessSetTable:
     def __init__(self) -> None:
         # Set by operations, because the id may have belonged to another set with other ranks before.
         self.on_new_set: Callable[[int], None] = _nobody_counts
-        self.is_dynamic = False  # whether the user may add and remove sets; set by basics at init
+        # Both are set by basics at init: whether the user may add and remove sets, and the job's MPI group.
+        self.is_dynamic = False
+        self.mpi_group: Any = None
         self._kept = PerEpoch(_Kept)
 
     def kept_id(self, ranks: tuple[int, ...]) -> int | None:
@@ -227,6 +234,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     _require_dynamic("adding")
+    process_set.place_in(process_set_table.mpi_group)
     ranks = process_set.ranks or []
     try:
         process_set.process_set_id = _add(ranks)

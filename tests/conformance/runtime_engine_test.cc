@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -283,6 +284,24 @@ TEST(Init, ranks_with_different_process_sets_all_fail) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Init, registers_the_sets_of_communicators_of_all_ranks_on_all_ranks) {
+  const Job job(4, "shm,tcp");
+  std::vector<std::optional<Result<Session>>> sessions(4);
+  std::vector<std::thread> threads;
+  for (const Rank rank : {0, 1, 2, 3}) {
+    threads.emplace_back([&, rank] {
+      const Rank first = rank % 2;
+      sessions[static_cast<size_t>(rank)].emplace(
+          job.start(rank, {}, {.process_sets = {{first, first + 2}}, .own_sets = {0}}));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& session : sessions) {
+    ASSERT_TRUE(session->is_ok()) << session->status().why;
+    EXPECT_EQ(session->value().process_sets, (std::vector<std::vector<Rank>>{{0, 2}, {1, 3}}));
+  }
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ class Rates(keras.callbacks.Callback):
 
 @on_every_rank
 def test_broadcast_makes_models_equal_whether_built_or_not():
-    for is_built in (True, False):
+    for is_built in (True, False, hvd.rank() == 0):  # the last: root has loaded it, and the others make it
         model = make_model(seed=hvd.rank() + 1, is_built=is_built)
         fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
         values = [np.asarray(value).tobytes() for value in model.get_weights()]
@@ -237,6 +237,19 @@ def test_misuse_is_one_sentence():
         hvd.elastic  # noqa: B018 (the access is the test)
     with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
         import horovod.keras.elastic  # noqa: F401
+
+
+@on_every_rank
+def test_numbers_of_python_have_the_types_that_frameworks_give_them():
+    def kind(value):
+        return keras.backend.standardize_dtype(value.dtype)
+
+    for value, expected in ((1.5, "float32"), (3, "int32"), ([[1, 2]], "int32"), ((1.5, 2), "float32")):
+        assert kind(hvd.allreduce(value)) == kind(hvd.broadcast(value, 0)) == expected
+        assert kind(hvd.allgather([value])) == kind(hvd.reducescatter([value])) == expected
+    if keras.backend.backend() != "jax":  # which has 64 bits only where they are asked for
+        for value, expected in ((np.float64(1.5), "float64"), (np.arange(2), "int64"), (2**40, "int64")):
+            assert kind(hvd.allreduce(value)) == expected
 
 
 @on_every_rank

@@ -377,6 +377,8 @@ def test_a_loop_of_ones_own():
     variable = keras.Variable(np.zeros(3, "float32"))
     optimizer.build([variable])
     hvd.broadcast_variables([variable, *optimizer.variables], root_rank=0)
+    called = optimizer.variables()  # as in Keras 2
+    assert list(map(id, called)) == list(map(id, optimizer.variables)) and len(called) > 0
     optimizer.apply([keras.ops.convert_to_tensor(np.full(3, hvd.rank() + 1.0, "float32"))], [variable])
     optimizer.apply_gradients([(keras.ops.convert_to_tensor(np.full(3, 2.0, "float32")), variable)])
     expected = -0.5 * (hvd.size() + 1) / 2 - 1.0

@@ -140,11 +140,10 @@ def test_computed_gradients_are_reduced_once():
 def test_each_kind_of_optimizer_reduces_what_it_computes():
     optimizers = tf.keras.optimizers
     scaling = tf.keras.mixed_precision.LossScaleOptimizer
-    for plain, method in (
-        (optimizers.SGD(1.0), "compute_gradients"),
-        (optimizers.legacy.SGD(1.0), "_compute_gradients"),
-        (scaling(optimizers.SGD(1.0)), "compute_gradients"),
-        (scaling(optimizers.legacy.SGD(1.0)), "_compute_gradients"),
+    kinds = (optimizers.SGD, optimizers.legacy.SGD)
+    makers = [*kinds, *(lambda rate, kind=kind: scaling(kind(rate)) for kind in kinds)]
+    for plain, method in (  # Horovod's wrapper has the second name for all of them
+        (make(1.0), method) for make in makers for method in ("compute_gradients", "_compute_gradients")
     ):
         optimizer, variable = hvd.DistributedOptimizer(plain, op=hvd.Sum), tf.Variable([0.0, 0.0])
 

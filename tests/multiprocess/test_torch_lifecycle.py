@@ -232,13 +232,29 @@ for ranks, cause in causes.items():
         hvd.init(process_sets=[hvd.ProcessSet(ranks)])
     assert str(caught.value).startswith(text) and cause in str(caught.value), caught.value
     assert not hvd.is_initialized()
-for sets in ([hvd.ProcessSet([0]), hvd.ProcessSet([0])], [hvd.ProcessSet([0, 1]), hvd.ProcessSet([1, 0])]):
-    with pytest.raises(ValueError, match="process_sets entry number 2 is a duplicate"):
-        hvd.init(process_sets=sets)
-    assert sets[1].process_set_id is None
 with pytest.warns(RuntimeWarning):
     hvd.init(comm=[0, 1])
 assert hvd.size() == 2
+"""
+    assert_all_succeed(run(2, body))
+
+
+def test_a_process_set_listed_twice_is_refused_and_the_job_runs_without_it():
+    body = """
+for ranks, its_id in (([0], 1), ([1, 0], 0)):
+    other, sets = hvd.ProcessSet([1]), [hvd.ProcessSet(ranks), hvd.ProcessSet(ranks[::-1])]
+    with pytest.raises(ValueError, match="process_sets entry number 2 is a duplicate of an earlier one"):
+        hvd.init(process_sets=[*sets, other])
+    assert hvd.is_initialized() and hvd.size() == 2
+    assert [one.process_set_id for one in (*sets, other)] == [its_id, None, its_id + 1]
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+    hvd.init()
+    hvd.barrier()
+    hvd.shutdown()
+text = "mismatching numbers of process sets"
+with pytest.raises(ValueError, match=text):
+    hvd.init(process_sets=[hvd.ProcessSet([0])] * (1 + int(os.environ["RUEDA_RANK"])))
+assert not hvd.is_initialized()
 """
     assert_all_succeed(run(2, body))
 

@@ -35,6 +35,7 @@ std::vector<PeerInfo> world(const std::string& hosts, bool is_told) {
 TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   PeerInfo info = world("ab", true)[1];
   info.process_sets = {{0, 1}, {}, {5}};
+  info.own_sets = {2};
   info.algorithm = "ring";
   info.is_bitwise = true;
   info.shared_memory_fault = "no memfd";
@@ -135,31 +136,6 @@ TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
   all[1].is_bitwise = true;
   EXPECT_THAT(check_agreement(all).why,
               HasSubstr("rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"));
-}
-
-TEST(Agreement, tells_apart_number_size_and_values_of_process_sets) {
-  std::vector<PeerInfo> all = world("aaa", true);
-  all[0].process_sets = {{0, 1}};
-  all[1].process_sets = {{0, 1}};
-  EXPECT_THAT(check_agreement(all).why,
-              HasSubstr("Different ranks tried to set up mismatching numbers of process sets"));
-  all[2].process_sets = {{0, 2}};
-  EXPECT_THAT(check_agreement(all).why, HasSubstr("mismatching values on different ranks"));
-  all[2].process_sets = {{0, 1, 2}};
-  EXPECT_THAT(check_agreement(all).why, HasSubstr("mismatching size on different ranks"));
-  all[2].process_sets = {{0, 1}};
-  EXPECT_TRUE(check_agreement(all).is_ok());
-}
-
-TEST(ProcessSets, refuse_bad_ranks_and_duplicates_by_name) {
-  EXPECT_THAT(check_process_sets({{0, 3}}, 3).why, HasSubstr("invalid rank: 3"));
-  EXPECT_THAT(check_process_sets({{-1}}, 3).why, HasSubstr("invalid rank: -1"));
-  EXPECT_THAT(check_process_sets({{1, 1}}, 3).why, HasSubstr("duplicate rank: 1"));
-  EXPECT_THAT(check_process_sets({{0}, {0}}, 3).why, HasSubstr("process_sets entry number 2 is a duplicate"));
-  EXPECT_THAT(check_process_sets({{0, 1, 2}, {0, 1, 2}}, 3).why,
-              HasSubstr("process_sets entry number 2 is a duplicate"));
-  EXPECT_TRUE(check_process_sets({{0, 1, 2}}, 3).is_ok());
-  EXPECT_TRUE(check_process_sets({{0}, {0, 1}, {}}, 3).is_ok());
 }
 
 TEST(Topology, numbers_hosts_in_order_of_first_member) {

@@ -45,19 +45,25 @@ def is_distributed(optimizer: Any) -> bool:
     return getattr(type(optimizer), "_rueda_is_distributed", False)
 
 
+def reduces(optimizer: Any) -> bool:
+    """Whether steps with this optimizer reduce gradients: it is distributed, or one of tf.compat.v1.train
+    that is, which tf_keras puts inside one of its own.
+    """
+    return is_distributed(optimizer) or is_distributed(getattr(optimizer, "optimizer", None))
+
+
 def process_set_of(optimizer: Any) -> ProcessSet:
     """The ranks that train with this optimizer: all, unless it is distributed over some of them."""
-    for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+    for one in (optimizer, *(getattr(optimizer, name, None) for name in ("inner_optimizer", "optimizer"))):
         if is_distributed(one):
             settings: Any = getattr(one, "_rueda_reduction", None) or getattr(one, "_rueda_reducer", None)
-            chosen: ProcessSet = settings.process_set  # the second name is that of tf_keras
-            return chosen
+            return settings.process_set if settings is not None else global_process_set  # none with Adasum
     return global_process_set
 
 
 def marks_steps(optimizer: Any) -> bool:
     """Whether this optimizer itself tells the timeline when a step ends: where it has gradients to reduce."""
-    return is_distributed(optimizer) and process_set_of(optimizer).size() != 1
+    return reduces(optimizer) and process_set_of(optimizer).size() != 1
 
 
 def DistributedOptimizer(
@@ -195,6 +201,13 @@ def _accumulate(optimizer: Any, passes: int) -> None:
 # ---- the class an optimizer gets ----
 
 
+class _Variables(list[Any]):
+    """A list that may be called as well: variables() was a method in Keras 2."""
+
+    def __call__(self) -> _Variables:
+        return self
+
+
 class _Reducing:
     """What the classes made here add to the optimizer's own class. It comes first among their bases."""
 
@@ -205,6 +218,11 @@ class _Reducing:
     _rueda_scales_local: bool
     _rueda_local: set[int]
     _rueda_is_reduced: bool  # while the base class works on gradients that are reduced already
+
+    @property
+    def variables(self: Any) -> _Variables:
+        """Those of the plain optimizer."""
+        return _Variables(super().variables)  # type: ignore[misc]
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         """Reduces the gradients, then applies them as the plain optimizer does."""

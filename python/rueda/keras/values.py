@@ -1,7 +1,11 @@
-"""Collectives on values at rest, and making ranks agree on variables. Outside compiled functions."""
+"""Collectives on values at rest, and making ranks agree on variables. Outside compiled functions.
+
+Where TensorFlow builds a graph, values of tensors and variables are those in the session, and results arrays.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +17,7 @@ from rueda import _core
 from rueda import numpy as host
 from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import let_end
+from rueda.keras import sessions
 from rueda.keras.backends import Compression, check_choice
 from rueda.numpy.arrays import DTYPES, Array
 from rueda.policy import BOTH, variables_of
@@ -33,9 +38,33 @@ _KEPT_LOCAL = "seed_generator_state"
 
 def as_numpy(value: Any) -> Array:
     """The value as a numpy array: a tensor of the framework, a keras.Variable, a number, a list."""
+    if hasattr(value, "graph") and sessions.builds_graph():
+        return sessions.value_of(value)
     if isinstance(value, keras.Variable) or keras.ops.is_tensor(value):
         return np.asarray(keras.ops.convert_to_numpy(value))
     return np.asarray(value)
+
+
+def _sent(value: Any) -> Array:
+    """The value as it is reduced. Python's numbers have the types that frameworks give them."""
+    array = as_numpy(value)
+    if array.dtype == np.float64 and _is_of_python(value):
+        return array.astype(np.float32)
+    if array.dtype == np.int64 and _is_of_python(value) and (array == array.astype(np.int32)).all():
+        return array.astype(np.int32)
+    return array
+
+
+def _is_of_python(value: Any) -> bool:
+    """Whether it is a number of Python's own, or a list of such numbers; not of numpy's."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_of_python(one) for one in value)
+    return type(value) in (bool, int, float)
+
+
+def _result(array: Array) -> Any:
+    """What the caller gets: a tensor of the framework, and in graphs an array or a number of numpy."""
+    return array[()] if sessions.builds_graph() else keras.ops.convert_to_tensor(array)
 
 
 def _compress(array: Array, compression: Any) -> Array:
@@ -58,7 +87,8 @@ def allreduce(
 ) -> Any:
     """Reduces a value over all ranks; a tensor of the framework that Keras runs on.
 
-    value: a tensor, variable, number or anything numpy takes. op: Average (default), Sum, Min, Max or
+    value: a tensor, variable, number or anything numpy takes; Python's own numbers become float32, and int32
+    where they fit. op: Average (default), Sum, Min, Max or
     Product; average=False is an older way to say Sum. Errors as for rueda.numpy.allreduce.
 
     >>> hvd.allreduce(hvd.rank() * 1.0, op=hvd.Max)  # n - 1
@@ -67,9 +97,9 @@ def allreduce(
         raise ValueError(BOTH)
     if op is None:
         op = _core.SUM if average is False else _core.AVERAGE
-    array = as_numpy(value)
+    array = _sent(value)
     reduced = host.allreduce(_compress(array, compression), name, op, prescale_factor, postscale_factor)
-    return keras.ops.convert_to_tensor(reduced.astype(array.dtype))
+    return _result(reduced.astype(array.dtype))
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
@@ -77,7 +107,7 @@ def allgather(value: Any, name: str | None = None) -> Any:
 
     >>> hvd.allgather([hvd.rank()])  # [0, …, n - 1]
     """
-    return keras.ops.convert_to_tensor(host.allgather(as_numpy(value), name))
+    return _result(host.allgather(_sent(value), name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
@@ -85,7 +115,7 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
 
     >>> hvd.broadcast(hvd.rank(), root_rank=1)  # 1
     """
-    return keras.ops.convert_to_tensor(host.broadcast(as_numpy(value), root_rank, name))
+    return _result(host.broadcast(_sent(value), root_rank, name))
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = _core.AVERAGE) -> Any:
@@ -93,7 +123,7 @@ def reducescatter(value: Any, name: str | None = None, op: int = _core.AVERAGE) 
 
     >>> hvd.reducescatter([1.0, 2.0], op=hvd.Sum)  # 2 ranks: [2.0] on rank 0, [4.0] on rank 1
     """
-    return keras.ops.convert_to_tensor(host.reducescatter(as_numpy(value), name, op))
+    return _result(host.reducescatter(_sent(value), name, op))
 
 
 def broadcast_variables(
@@ -125,7 +155,14 @@ def broadcast_variables(
             raise
         pending.append((i, variable, array, handle))
     for (_, variable, array, _), value in zip(pending, _received(pending)):
-        variable.assign(value.view(array.dtype).reshape(array.shape))
+        _assign(variable, value.view(array.dtype).reshape(array.shape))
+
+
+def _assign(variable: Any, value: Array) -> None:
+    if sessions.builds_graph():
+        sessions.assign(variable, value)
+    else:
+        variable.assign(value)
 
 
 def _received(pending: Sequence[tuple[int, Any, Array, int]]) -> list[Array]:
@@ -142,11 +179,16 @@ def _received(pending: Sequence[tuple[int, Any, Array, int]]) -> list[Array]:
 
 
 def broadcast_global_variables(root_rank: int) -> None:
-    """Always raises ValueError: Keras 3 keeps no list of all variables.
+    """Overwrites all global variables of a graph of TensorFlow 1 with root's, in the session of tf_keras.
 
-    Use callbacks.BroadcastGlobalVariablesCallback in model.fit, or broadcast_variables(model.variables +
+    ValueError elsewhere, because Keras 3 keeps no list of all variables. Use
+    callbacks.BroadcastGlobalVariablesCallback in model.fit, or broadcast_variables(model.variables +
     optimizer.variables, root_rank) in a loop of your own.
     """
+    if sessions.builds_graph():
+        build = importlib.import_module("rueda.tensorflow.functions").broadcast_global_variables
+        sessions.session().run(build(root_rank))
+        return
     raise ValueError(
         "broadcast_global_variables: Keras 3 keeps no list of all variables; add "
         "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to model.fit, or call "

@@ -15,6 +15,8 @@ from rueda.tensorflow.reductions import grouped_allreduce
 class Wrapper(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     """An optimizer around another, whose slots and variables it shows."""
 
+    _rueda_is_distributed = True  # what the callbacks of Keras look for
+
     def __init__(self, optimizer: Any, name: str, use_locking: bool) -> None:
         super().__init__(name=name, use_locking=use_locking)
         self._optimizer = optimizer

@@ -65,6 +65,10 @@ class LocalGradientAggregationHelper(Aggregation):
 
     _is_last: Any = None  # bool scalar: whether this step reduces and applies
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.new_variables: list[Any] = []  # for whoever initialises them; local ones of the graph
+
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The reduced sums in the last pass; in the others the sums so far, which are not to be applied."""
         outputs = [self._dense(gradient) for gradient in gradients]
@@ -102,10 +106,12 @@ class LocalGradientAggregationHelper(Aggregation):
         return tf.group(tf.cond(self._is_last, applied, waiting))
 
     def _local_variable(self, name: str, shape: Any, dtype: Any) -> Any:
-        return tf.compat.v1.Variable(
+        made = tf.compat.v1.Variable(
             initial_value=lambda: tf.zeros(shape, dtype),
             name=f"rueda_aggregation_{name}",
             trainable=False,
             use_resource=True,
             collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
         )
+        self.new_variables.append(made)
+        return made

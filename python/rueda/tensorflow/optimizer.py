@@ -33,12 +33,12 @@ class DistributedLegacyOptimizer(Wrapper):
         aggregation: LocalGradientAggregationHelper | None,
     ) -> None:
         super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}", use_locking)
-        self._reducer = reducer
+        self._rueda_reducer = reducer  # the callbacks of Keras ask it for its process set
         self._aggregation = aggregation
 
     def register_local_var(self, var: Any) -> None:
         """The gradients of this variable stay local."""
-        self._reducer.register_local(var)
+        self._rueda_reducer.register_local(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Like the wrapped optimizer's, then reduced over the ranks; (gradient, variable) pairs."""
@@ -47,7 +47,7 @@ class DistributedLegacyOptimizer(Wrapper):
         if self._aggregation is not None:
             reduced = self._aggregation.compute_gradients(gradients, variables)
         else:
-            reduced = self._reducer.reduce(gradients, variables)
+            reduced = self._rueda_reducer.reduce(gradients, variables)
         return list(zip(reduced, variables))
 
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:

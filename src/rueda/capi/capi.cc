@@ -163,7 +163,9 @@ int rueda_init(const rueda_init_options* options) {
   if (options != nullptr) {
     constexpr size_t kWithoutCommunicator = offsetof(rueda_init_options, mpi_communicator);
     constexpr size_t kWithoutInterruption = offsetof(rueda_init_options, is_interrupted);
-    const bool has_interruption = options->struct_size == sizeof(rueda_init_options);
+    constexpr size_t kWithoutOwnSets = offsetof(rueda_init_options, set_is_own);
+    const bool has_own_sets = options->struct_size == sizeof(rueda_init_options);
+    const bool has_interruption = has_own_sets || options->struct_size == kWithoutOwnSets;
     const bool has_communicator = has_interruption || options->struct_size == kWithoutInterruption;
     if (!has_communicator && options->struct_size != kWithoutCommunicator) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
@@ -180,6 +182,8 @@ int rueda_init(const rueda_init_options* options) {
         return capi::fail({Code::kInvalidArgument, "rueda_init: set_ranks is null."});
       parsed.process_sets.emplace_back(next, next + options->set_sizes[i]);
       next += options->set_sizes[i];
+      if (has_own_sets && options->set_is_own != nullptr && options->set_is_own[i] != 0)
+        parsed.own_sets.push_back(i);
     }
     parsed.expected_size = options->expected_size;
     if (has_communicator && options->mpi_communicator != 0) parsed.communicator = options->mpi_communicator;

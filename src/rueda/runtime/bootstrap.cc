@@ -22,6 +22,7 @@
 #include "rueda/runtime/local_ranks.h"
 #include "rueda/runtime/mpi_meeting.h"
 #include "rueda/runtime/nccl.h"
+#include "rueda/runtime/static_sets.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -83,6 +84,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.group_fusion_disabled = config.group_fusion_disabled;
   info.dynamic_process_sets = config.dynamic_process_sets;
   info.process_sets = options.process_sets;
+  info.own_sets = options.own_sets;
   return info;
 }
 
@@ -136,6 +138,9 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
   if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
   if (Status s = check_agreement(*session.all); !s.is_ok()) return s;
+  Result<std::vector<std::vector<Rank>>> sets = agreed_sets(*session.all);
+  if (!sets.is_ok()) return sets.status();
+  session.process_sets = std::move(sets).value();
   Result<Place> place = place_of(world.rank, *session.all);
   if (!place.is_ok()) return place.status();
   session.place = place.value();
@@ -287,6 +292,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     if (!made.is_ok()) return made;
     Session& session = made.value();
     session.all->push_back(own_info(session, world, options));
+    session.process_sets = agreed_sets(*session.all).value();
     session.place.local_rank = std::max(world.local_rank, 0);
     session.mpi = std::move(mpi);
     if (Status s = attach_backends(session, nullptr); !s.is_ok()) return s;

@@ -20,6 +20,7 @@ namespace rueda::runtime {
 
 struct InitOptions {
   std::vector<std::vector<Rank>> process_sets;  // static; any order of ranks
+  std::vector<int32_t> own_sets = {};           // as in PeerInfo
   Rank expected_size = 0;                       // 0 = any
   // The shared buffers of this process; the other ranks of its host map them.
   std::shared_ptr<memory::Arena> arena = {};

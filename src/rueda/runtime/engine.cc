@@ -25,7 +25,7 @@ Driver::Options driver_options(const Session& session) {
 Engine::Engine(Session session)
     : session_(std::move(session)),
       operations_([this] { driver_.wake(); }, session_.first_handle),
-      groups_(session_.epoch, session_.me, session_.size(), session_.all->front().process_sets),
+      groups_(session_.epoch, session_.me, session_.size(), session_.process_sets),
       recording_(session_.timeline, session_.me, [this] { driver_.wake(); }),
       channel_(session_.links.get(), session_.size(), counters_),
       dispatcher_(session_.me, operations_, groups_, *session_.backends, recording_.timeline(), counters_,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -99,6 +98,7 @@ Bytes encode(const PeerInfo& info) {
   out.put(static_cast<uint8_t>(info.dynamic_process_sets));
   out.put_list(info.process_sets,
                [](ByteWriter& to, const std::vector<Rank>& ranks) { to.put_vector(ranks); });
+  out.put_vector(info.own_sets);
   return std::move(out).take();
 }
 
@@ -135,6 +135,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.dynamic_process_sets = in.get<uint8_t>() != 0;
   info.process_sets =
       in.get_list(kMaxGroups, [](ByteReader& from) { return from.get_vector<Rank>(kMaxRanks); });
+  info.own_sets = in.get_vector<int32_t>(kMaxGroups);
   if (!in.is_ok() || !in.is_at_end()) {
     return Status(Code::kPermissionDenied,
                   "a rank published peer info that this release cannot read: all ranks must run "
@@ -167,28 +168,6 @@ bool is_one_host(const std::vector<PeerInfo>& all) {
                              [&](const PeerInfo& info) { return info.host_key == all.front().host_key; });
 }
 
-Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size) {
-  std::set<std::vector<Rank>> seen;
-  for (size_t i = 0; i < sets.size(); ++i) {
-    const std::string where = " in process_sets entry number " + std::to_string(i + 1);
-    for (size_t k = 0; k < sets[i].size(); ++k) {
-      const Rank rank = sets[i][k];
-      if (rank < 0 || rank >= world_size) {
-        return {Code::kInvalidArgument, "invalid rank: " + std::to_string(rank) + where +
-                                            "; ranks are 0 to " + std::to_string(world_size - 1) + "."};
-      }
-      if (k > 0 && sets[i][k - 1] == rank) {
-        return {Code::kInvalidArgument, "duplicate rank: " + std::to_string(rank) + where + "."};
-      }
-    }
-    if (!seen.insert(sets[i]).second) {
-      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
-                                          " is a duplicate of an earlier one; list every set once."};
-    }
-  }
-  return Status::ok();
-}
-
 Status check_agreement(const std::vector<PeerInfo>& all) {
   const PeerInfo& first = all.front();
   for (size_t r = 0; r < all.size(); ++r) {
@@ -202,19 +181,6 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
       return {Code::kInvalidArgument, whom + " was told that the world has " + std::to_string(info.size) +
                                           " ranks, but this rank was told " + std::to_string(all.size()) +
                                           "; give all ranks the same RUEDA_SIZE."};
-    }
-    if (info.process_sets.size() != first.process_sets.size()) {
-      return {Code::kInvalidArgument,
-              "Different ranks tried to set up mismatching numbers of process sets: rank 0 " +
-                  std::to_string(first.process_sets.size()) + ", " + whom + " " +
-                  std::to_string(info.process_sets.size()) + "."};
-    }
-    for (size_t i = 0; i < info.process_sets.size(); ++i) {
-      const bool is_size = info.process_sets[i].size() != first.process_sets[i].size();
-      if (info.process_sets[i] == first.process_sets[i]) continue;
-      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
-                                          " has mismatching " + (is_size ? "size" : "values") +
-                                          " on different ranks: rank 0 and " + whom + "."};
     }
     if (Status s = check_equal_settings(first, info, whom); !s.is_ok()) return s;
     if (info.dynamic_process_sets != first.dynamic_process_sets) {

@@ -63,7 +63,8 @@ struct PeerInfo {
   int64_t mpi_chunk_bytes = 0;
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;
-  std::vector<std::vector<Rank>> process_sets;  // static ones, sorted; ids 1, 2, … and 0 for the world
+  std::vector<std::vector<Rank>> process_sets;  // static ones that this rank names, sorted (static_sets.h)
+  std::vector<int32_t> own_sets;                // those of them, by place, for which others may name another
 
   bool operator==(const PeerInfo&) const = default;
 };
@@ -89,11 +90,9 @@ struct Place {
   bool is_homogeneous = true;
 };
 
-// Checks that releases, world sizes, process sets, and settings that every rank must have agree. The error
-// names the first one that does not.
+// Checks that releases, world sizes, and settings that every rank must have agree. The error names the first
+// one that does not.
 Status check_agreement(const std::vector<PeerInfo>& all);
-// Checks one rank's own list: ranks in range, none twice, no set twice.
-Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);
 Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all);
 // Whether the job uses NCCL: if rank 0's settings allow it and all ranks can, with one version. The same on
 // every rank. Which GPU a rank has is known only when it first uses one (backend/nccl/nccl.h).

@@ -36,6 +36,7 @@ struct Session {
   Epoch epoch = 0;
   std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
   Place place;
+  std::vector<std::vector<Rank>> process_sets;  // static ones; ids 1, 2, … and 0 for the world
   std::string launcher, launcher_reason;
   std::string listen_host;                    // address of this machine that peers dial; empty: none does
   std::unique_ptr<Links> links;               // null in a single-process job

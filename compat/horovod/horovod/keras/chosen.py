@@ -7,11 +7,11 @@ import importlib.util
 from typing import Any
 
 import rueda.keras
-from rueda import front_ends
+from rueda import front_ends, which_keras
 from rueda.keras.backends import backend_name
 
 IS_LEGACY = (
-    front_ends.is_tf_keras()
+    which_keras.is_tf_keras()
     and importlib.util.find_spec("tf_keras") is not None
     and backend_name() == "tensorflow"
 )

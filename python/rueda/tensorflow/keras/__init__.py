@@ -11,7 +11,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import rueda.keras as _front_end
-from rueda import front_ends as _front_ends
+from rueda import which_keras as _which_keras
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
 from rueda.keras import __all__, __getattr__, retired  # noqa: F401
 from rueda.keras.backends import backend_name as _backend_name
@@ -22,7 +22,7 @@ if _backend_name() != "tensorflow":
         f"KERAS_BACKEND=tensorflow before keras is imported, or import rueda.keras."
     )
 
-if _front_ends.is_tf_keras():
+if _which_keras.is_tf_keras():
     from rueda.tensorflow.keras import legacy_callbacks as callbacks  # type: ignore[no-redef]
     from rueda.tensorflow.keras.legacy import (  # type: ignore[assignment] # noqa: F401 (replaces the others)
         DistributedOptimizer,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rueda import front_ends
+from rueda import which_keras
 
-if front_ends.is_tf_keras():
+if which_keras.is_tf_keras():
     from rueda.tensorflow.keras.legacy_callbacks import *  # noqa: F403
     from rueda.tensorflow.keras.legacy_callbacks import __all__
 else:

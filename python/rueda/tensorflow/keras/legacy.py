@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import _core
-from rueda.keras import Compression
+from rueda.keras import Compression, sessions
 from rueda.keras.backends import check_choice
 from rueda.keras.optimizer import change_class, check_wrapping, keep_local
 from rueda.keras.saving import known_objects, optimizer_of
@@ -18,6 +18,7 @@ from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.compression import Compression as TensorflowCompression
+from rueda.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
 from rueda.tensorflow.gradients import GradientReducer
 
@@ -74,7 +75,8 @@ def DistributedOptimizer(
     reducer = GradientReducer.of_options(scope, {**given, "groups": None})
     aggregation = None
     if backward_passes_per_step > 1:
-        aggregation = LocalGradientAggregationHelperEager(
+        kinds = (LocalGradientAggregationHelperEager, LocalGradientAggregationHelper)
+        aggregation = kinds[sessions.builds_graph()](
             backward_passes_per_step, _by_place(reducer), sparse_as_dense, average_aggregated_gradients
         )
     attributes = {
@@ -138,6 +140,13 @@ def _check(optimizer: Any, op: int, passes: int, predivide: float) -> None:
             f"DistributedOptimizer wraps an optimizer of tf_keras, which tf.keras is because "
             f"TF_USE_LEGACY_KERAS is set, but got {type(optimizer).__module__}.{type(optimizer).__name__}."
         )
+    if sessions.builds_graph() and not isinstance(optimizer, kinds[1]):
+        name = type(optimizer).__name__
+        raise ValueError(
+            f"In graphs of TensorFlow 1, which disable_v2_behavior() leads to, Keras trains only with the "
+            f"optimizers of tf.keras.optimizers.legacy: make tf.keras.optimizers.legacy.{name} instead of "
+            f"tf.keras.optimizers.{name}."
+        )
     check_wrapping(optimizer, op, passes, predivide)
 
 
@@ -192,18 +201,28 @@ class _Reducing:
     _rueda_is_distributed = True
     _rueda_base: type
     _rueda_reducer: GradientReducer
-    _rueda_aggregation: LocalGradientAggregationHelperEager | None
+    _rueda_aggregation: LocalGradientAggregationHelperEager | LocalGradientAggregationHelper | None
     _rueda_reduced: _Reduced
 
-    def compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
-        """Like the plain optimizer's, then reduced; (gradient, variable) pairs."""
-        pairs: Any = self._rueda_base.compute_gradients(self, *arguments, **settings)
-        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
+    def compute_gradients(
+        self: Any, loss: Any, var_list: Any, tape: Any = None, **settings: Any
+    ) -> list[tuple[Any, Any]]:
+        """Like the plain optimizer's, then reduced; (gradient, variable) pairs. With either name for all."""
+        base = self._rueda_base
+        compute = getattr(base, "compute_gradients", None) or base._compute_gradients
+        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(
+            compute(self, loss, var_list, tape=tape, **settings)
+        )
         return reduced
 
-    def _compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
+    def _compute_gradients(
+        self: Any, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
         """The same, as tf_keras.optimizers.legacy calls it."""
-        pairs: Any = self._rueda_base._compute_gradients(self, *arguments, **settings)
+        if not hasattr(self._rueda_base, "_compute_gradients"):
+            given = {} if grad_loss is None else {"grad_loss": grad_loss}  # its refusal names it
+            return self.compute_gradients(loss, var_list, tape, **given)  # type: ignore[no-any-return]
+        pairs: Any = self._rueda_base._compute_gradients(self, loss, var_list, grad_loss, tape)
         reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
         return reduced
 
@@ -224,10 +243,13 @@ class _Reducing:
         if self._rueda_aggregation is None:
             return self._rueda_base.apply_gradients(self, pairs, *arguments, **settings)
         build(self, variables)  # variables cannot be made in a branch
-        self._rueda_aggregation.apply_gradients(
-            lambda: self._rueda_base.apply_gradients(self, pairs, *arguments, **settings),
-            lambda: self.iterations.assign_add(1),
-        )
+
+        def apply() -> Any:
+            return self._rueda_base.apply_gradients(self, pairs, *arguments, **settings)
+
+        if isinstance(self._rueda_aggregation, LocalGradientAggregationHelper):
+            return self._rueda_aggregation.apply_gradients(apply, self.iterations)
+        self._rueda_aggregation.apply_gradients(apply, lambda: self.iterations.assign_add(1))
         return self.iterations
 
     def _rueda_reduce_pairs(self: Any, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
@@ -238,8 +260,13 @@ class _Reducing:
 
     def _rueda_reduce(self: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The reduced gradients; if a step has several passes, what this pass knows of them."""
-        if self._rueda_aggregation is not None:
-            sums: list[Any] = self._rueda_aggregation.compute_gradients(gradients, variables)
+        aggregation = self._rueda_aggregation
+        if aggregation is not None:
+            sums: list[Any] = aggregation.compute_gradients(gradients, variables)
+            if isinstance(aggregation, LocalGradientAggregationHelper):
+                # The session initialises the variables of Keras, and knows nothing of these.
+                sessions.session().run([one.initializer for one in aggregation.new_variables])
+                aggregation.new_variables.clear()
             return sums
         return _by_place(self._rueda_reducer)(gradients, variables)
 
