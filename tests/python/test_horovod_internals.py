@@ -94,6 +94,7 @@ SPARK = {
     "horovod.spark.keras": "KerasEstimator KerasModel",
     "horovod.spark.keras.estimator": "KerasEstimator KerasModel",
 }
+SPARK_TENSORFLOW = {"horovod.spark.tensorflow.compute_worker": "main"}
 RAY = {
     "horovod.ray": "RayExecutor BaseHorovodWorker ElasticRayExecutor ray_logger",
     "horovod.ray.runner": "RayExecutor MiniSettings",
@@ -131,7 +132,6 @@ REFUSED = [
     "horovod.spark.driver.rsh",
     "horovod.spark.gloo_run",
     "horovod.spark.mpi_run",
-    "horovod.spark.tensorflow.compute_worker",
     "horovod.ray.elastic_v2",
     "horovod.ray.strategy",
     "horovod.ray.adapter",
@@ -166,6 +166,12 @@ def test_all_names_are_there():
 def test_names_of_frameworks_are_there(framework, table):
     pytest.importorskip(framework)
     check_table(table)
+
+
+def test_names_of_spark_with_tensorflow_are_there():
+    pytest.importorskip("pyspark")
+    pytest.importorskip("tensorflow")
+    check_table(SPARK_TENSORFLOW)
 
 
 def test_modules_that_are_not_there_say_what_to_use():
