@@ -134,7 +134,7 @@ def test_ranks_train_as_one_process_and_files_of_callbacks_come_into_the_store(t
     for name in ("absolute.csv", "numbers/relative.csv"):
         assert len((run / "logs" / name).read_text().splitlines()) == 4, "a header, and one line of one rank"
     assert (tmp_path / "absolute.csv").read_bytes() == (run / "logs" / "absolute.csv").read_bytes()
-    assert below(run / "checkpoints") == ["checkpoint-000003", *(f"models/{n}.keras" for n in (1, 2, 3))]
+    assert below(run / "checkpoints") == ["checkpoint", *(f"models/{n}.keras" for n in (1, 2, 3))]
     events = [name for name in logs if re.fullmatch(r"board/train/events.out.tfevents.\d+", name)]
     assert len(events) == (1 if backend == "tensorflow" else 0), logs
     assert all(len((run / "logs" / name).read_text().splitlines()) == 3 for name in events)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -28,6 +28,18 @@ def _serialized(serialize: Any, kind: type, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_serialized(serialize, kind, one) for one in value]
     return serialize(value) if isinstance(value, kind) else value
+
+
+def packed_model(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, with the model as the content of a file."""
+    return {**values, "model": to_bytes(values["model"])} if "model" in values else dict(values)
+
+
+def unpacked_model(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that `packed_model` got."""
+    if "model" not in values:
+        return dict(values)
+    return {**values, "model": from_bytes(values["model"], values.get("custom_objects") or {})}
 
 
 @params.with_params({**params.SHARED, **_KERAS})
@@ -58,6 +70,22 @@ class KerasEstimator(SharedEstimator):
                 "leave it out: fit saves after each epoch, and goes on from there with the same run_id."
             )
 
+    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
+        packed = packed_model(values)
+        if "optimizer" in values:
+            packed["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(values["optimizer"]))
+        for name, module, kind in (
+            ("loss", keras.losses, keras.losses.Loss),
+            ("metrics", keras.metrics, keras.metrics.Metric),
+        ):
+            if name in values:
+                packed[name] = _serialized(module.serialize, kind, values[name])
+        return packed
+
+    @classmethod
+    def _unpacked(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return unpacked_model(values)
+
     def _train(self, backend: Backend, schedule: Schedule) -> Any:
         from rueda.spark.keras.training import Recipe, train
 
@@ -84,18 +112,27 @@ class KerasEstimator(SharedEstimator):
             run_id=schedule.run_id,
             feature_columns=get("feature_cols"),
             label_columns=get("label_cols"),
+            label_types=schedule.label_types,
             custom_objects=get("custom_objects"),
         )
 
 
 @params.with_params({**params.MODEL, "custom_objects": ({}, "classes and functions that the model names")})
 class KerasModel(SharedModel):
-    """A trained Keras model. `transform(df)` adds a column of predictions for each output: numbers, or
-    arrays of float32 if an output has several values for a row. `getModel()` returns the Keras model.
+    """A trained Keras model. `transform(df)` adds a column of predictions for each output: of the label's
+    type, or vectors of Spark ML if the label is one or an output has several values for a row. `getModel()`
+    returns the Keras model, `getHistory()` a list for each number, with an entry for each epoch.
     """
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
+
+    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return packed_model(values)
+
+    @classmethod
+    def _unpacked(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return unpacked_model(values)
 
     def _loader(self) -> Callable[[], Predictor]:
         content, objects = to_bytes(self.getOrDefault("model")), self.getOrDefault("custom_objects")

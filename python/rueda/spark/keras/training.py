@@ -115,7 +115,7 @@ class Saves(keras.callbacks.Callback):  # type: ignore[misc]
             return
         if schedule.store.save_runs:
             checkpoint = pack(to_bytes(self.model), self.history, epoch + 1)
-            schedule.store.save_checkpoint(schedule.run_id, epoch + 1, checkpoint)
+            schedule.store.save_checkpoint(schedule.run_id, checkpoint)
             schedule.store.save_logs(schedule.run_id, self.history)
         if self.recipe.verbose:
             words = "  ".join(f"{name} {value:.4f}" for name, value in numbers.items())
