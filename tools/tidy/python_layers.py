@@ -21,7 +21,7 @@ FOUNDATIONS: Dict[str, Set[str]] = {
     "keras": {"jax", "numpy", "tensorflow", "torch"},
     "tensorflow.keras": {"keras", "numpy", "tensorflow"},
     "spark.torch": {"torch"},
-    "spark.keras": {"keras", "numpy"},
+    "spark.keras": {"keras", "numpy", "tensorflow.keras"},
     "spark.tensorflow": {"tensorflow"},
 }
 # These load front ends: the one for a given object, or all in order to inspect them.
