@@ -137,7 +137,13 @@ class KerasEstimator(SharedEstimator):
         )
 
 
-@params.with_params({**params.MODEL, "custom_objects": ({}, "classes and functions that the model names")})
+_KERAS_MODEL: dict[str, tuple[Any, str]] = {
+    "custom_objects": ({}, "classes and functions that the model names"),
+    "_floatx": (None, "has no effect"),
+}
+
+
+@params.with_params({**params.MODEL, **_KERAS_MODEL})
 class KerasModel(SharedModel):
     """A trained Keras model. `transform(df)` adds a column of predictions for each output: of the label's
     type, or vectors of Spark ML if the label is one or an output has several values for a row. `getModel()`
