@@ -51,6 +51,17 @@ def test_a_client_tells_what_it_waits_for_if_it_is_asked_to(registry, capsys):
         assert said.count("rueda: waiting for dispatcher 0 of the data service") == lines
 
 
+def test_a_side_that_is_none_is_refused_on_every_rank():
+    from rueda.tensorflow.data import compute_service, compute_worker
+
+    for make in (
+        lambda: compute_service.TfDataServiceConfig(1, 1, "server", [], KEY),
+        lambda: compute_worker.main(1, "server", "file"),
+    ):
+        with pytest.raises(ValueError, match=r"dispatcher_side must be one of .*, not 'server'"):
+            make()
+
+
 def test_the_file_of_a_job_that_is_queued_is_awaited_without_an_end(tmp_path, monkeypatch, capsys):
     from rueda.tensorflow.data import compute_service
 

@@ -24,6 +24,12 @@ from rueda.tensorflow.data.registry import NEWS_SECONDS, Client
 SIDES = ("compute", "training")
 
 
+def check_side(dispatcher_side: str) -> None:
+    """ValueError if there is no such side."""
+    if dispatcher_side not in SIDES:
+        raise ValueError(f"dispatcher_side must be one of {SIDES}, not {dispatcher_side!r}.")
+
+
 @dataclass
 class TfDataServiceConfig:
     """How a data service is made up, and how to reach its registry.
@@ -40,8 +46,7 @@ class TfDataServiceConfig:
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        if self.dispatcher_side not in SIDES:
-            raise ValueError(f"dispatcher_side must be one of {SIDES}, not {self.dispatcher_side!r}.")
+        check_side(self.dispatcher_side)
         if self.dispatchers < 1 or self.workers_per_dispatcher < 1:
             raise ValueError("A data service needs at least one dispatcher, and a worker for each.")
         given: Any = self.addresses

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
 import rueda.tensorflow as hvd
-from rueda.tensorflow.data.compute_service import SIDES, TfDataServiceConfig, compute_worker_fn
+from rueda.tensorflow.data.compute_service import SIDES, TfDataServiceConfig, check_side, compute_worker_fn
 from rueda.tensorflow.data.registry import Registry
 
 
@@ -63,6 +63,7 @@ def main(
     dispatchers: int, dispatcher_side: str, configfile: str | os.PathLike[str], timeout: float = 60
 ) -> None:
     """What each process of the job does. Raises ValueError for numbers and sides that cannot be meant."""
+    check_side(dispatcher_side)  # on every rank: only the first one makes the configuration
     hvd.init()
     shape = (dispatchers, workers_per_dispatcher(hvd.size(), dispatchers), dispatcher_side)
     with contextlib.ExitStack() as stack:
