@@ -146,6 +146,33 @@ def test_predictions_have_the_type_of_the_label_or_are_vectors():
     assert column("int", np.array([[[1, 2]], [[3, 4]]])) == ("vector", [[1.0, 2.0], [3.0, 4.0]])
 
 
+def test_metrics_are_functions_of_all_outputs_or_groups_for_each_of_them():
+    torch = pytest.importorskip("torch")
+    from rueda.spark.torch.batches import metric_groups
+
+    def mean(output, label):
+        return (output - label).abs().mean()
+
+    def largest(output, label):
+        return (output - label).abs().max()
+
+    outputs, labels = [torch.tensor([1.0, 3.0]), torch.tensor([2.0, 8.0])], [torch.zeros(2)] * 2
+
+    def compute(metrics, count):
+        groups = metric_groups(metrics, ["a", "b"][:count])
+        parts = (outputs[:count], labels[:count])
+        return [{name: float(metric(*parts)) for name, metric in group.items()} for group in groups]
+
+    both = [[mean], [mean, largest]]
+    assert compute(both, 2) == [
+        {"group_0_a": 2.0, "group_0_b": 5.0},
+        {"group_1_a": 2.0, "group_1_b": 8.0},
+    ]
+    assert compute([mean, largest], 1) == [{"mean": 2.0}, {"largest": 3.0}]
+    assert compute({"sum": lambda many, _: sum(one.sum() for one in many)}, 2) == [{"sum": 14.0}]
+    assert compute(None, 1) == []
+
+
 SETTERS = (
     "NumProc TrainReaderNumWorker ValReaderNumWorker ReaderPoolType Optimizer Model Backend Store "
     "Metrics Loss GradientCompression CompressSparseCols LossWeights SampleWeightCol FeatureCols "
