@@ -366,7 +366,10 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments, const Ca
   } catch (const CLI::ParseError& error) {
     return Status(Code::kInvalidArgument, sentence_of(error, app, caller.command, caller.options));
   }
-  if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
+  if (raw.is_version) {
+    const char* const release = raw.is_horovod_output ? kHorovodRelease : kRelease;
+    return RunRequest{.options = {}, .text = fmt::format("{}\n", release)};
+  }
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};
   raw.options.command = with_assignments(std::move(split.command));
   if (Status status = complete(raw); !status.is_ok()) return status;

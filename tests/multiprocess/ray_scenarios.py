@@ -60,14 +60,45 @@ def too_many(count, seconds="100"):
     return rueda.ray.run(where, num_workers=int(count), placement_timeout=float(seconds), verbose=0)
 
 
-def occupied(seconds):
+def horovods_too_many(count, seconds="100"):
+    from horovod.ray import RayExecutor
+
+    settings = RayExecutor.create_settings(placement_group_timeout_s=float(seconds))
+    RayExecutor(settings, num_workers=int(count)).start()
+
+
+def occupied(seconds, ask=too_many):
     """Somebody else holds three of the CPUs."""
     group = ray.util.placement_group([{"CPU": 3}])
     assert group.wait(30)
     try:
-        return too_many(2, seconds)
+        return ask(2, seconds)
     finally:
         ray.util.remove_placement_group(group)
+
+
+def horovods_occupied(seconds):
+    return occupied(seconds, horovods_too_many)
+
+
+def horovods_workers():
+    """Two actors of the class that scripts start themselves."""
+    from horovod.ray import BaseHorovodWorker
+
+    assert (BaseHorovodWorker.executable, BaseHorovodWorker.__init__.__defaults__) == (None, (0, 1))
+    found = []
+    for rank in range(2):
+        worker = ray.remote(num_cpus=1)(BaseHorovodWorker).remote(world_rank=rank, world_size=2)
+        worker.update_env_vars.remote({"TEST_WORD": 5})
+        worker.start_executable.remote(Counter, [rank], {"step": 3})
+        names = ("HOROVOD_RANK", "HOROVOD_SIZE", "TEST_WORD", "HOROVOD_HOSTNAME")
+        variables = ray.get(worker.env_vars.remote())
+        kept = ray.get(worker.execute.remote(lambda counter: counter.value + counter.step))
+        host = ray.get(worker.hostname.remote())
+        assert ray.get(worker.get_gpu_ids.remote()) == []
+        found.append([*(variables[name] for name in names), kept, host])
+        ray.kill(worker)
+    return found
 
 
 def keep():

@@ -53,6 +53,25 @@ def test_occupied_slots_end_the_wait_with_both_numbers(program):
     assert "room for 4 such ranks in total and for 1 besides" in late["text"]
 
 
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (("horovods_too_many", 9), "asked for 9 ranks of 1 CPU, but this Ray cluster has room for 4"),
+        (("horovods_occupied", 2), "2 ranks of 1 CPU within 2 s"),
+    ],
+)
+def test_horovods_executor_raises_a_timeout_error_where_ray_has_no_room(program, scenario, words):
+    refused = program.ask(*scenario)
+    assert refused["error"] == "TimeoutError" and words in refused["text"]
+
+
+def test_horovods_actor_class_can_be_started_by_a_script(program):
+    for rank, variables in enumerate(program.ask("horovods_workers")):
+        assert variables[:3] == [str(rank), "2", "5"]
+        assert variables[3] == variables[5]
+        assert variables[4] == rank + 3
+
+
 def test_an_exception_names_its_rank_and_the_executor_goes_on(program):
     program.ask("keep")
     failed = program.ask("raise_on_rank_1")

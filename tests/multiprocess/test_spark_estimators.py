@@ -1,7 +1,9 @@
 """Estimators on rows of one real application with two slots."""
 
+import copy
 import importlib.util
 import io
+import json
 import os
 import re
 import runpy
@@ -17,6 +19,17 @@ if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)
 torch = pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
+
+from spark_rows import (  # noqa: E402
+    ROWS,
+    descend,
+    linear,
+    make_frame,
+    make_numbers,
+    parameters,
+    quiet,
+    torch_estimator,
+)
 
 from horovod.spark.common.backend import LocalBackend, SparkBackend  # noqa: E402
 from horovod.spark.common.store import Store  # noqa: E402
@@ -47,22 +60,14 @@ def keras():
     return keras
 
 
-ROWS = 40
-
-
 @pytest.fixture(scope="module")
 def numbers():
-    random = np.random.default_rng(0)
-    x = random.normal(size=(ROWS, 3)).astype(np.float32)
-    return x, (x @ [1.0, 2.0, -1.0] + 0.5).astype(np.float32)
+    return make_numbers()
 
 
 @pytest.fixture(scope="module")
 def frame(spark, numbers):
-    from pyspark.ml.linalg import Vectors
-
-    rows = [(Vectors.dense(x.tolist()), float(y), i % 4 == 0) for i, (x, y) in enumerate(zip(*numbers))]
-    return spark.session.createDataFrame(rows, ["x", "y", "held_out"]).cache()
+    return make_frame(spark.session, numbers)
 
 
 @pytest.fixture
@@ -70,61 +75,36 @@ def store(tmp_path):
     return Store.create(str(tmp_path))
 
 
-def linear():
-    model = torch.nn.Linear(3, 1)
-    torch.nn.init.constant_(model.weight, 0.1)
-    torch.nn.init.zeros_(model.bias)
-    return model
-
-
-def descend(x, y, epochs, rate=0.1):
-    """Weights and bias after that many steps of gradient descent on all rows."""
-    model, data = linear(), (torch.tensor(x), torch.tensor(y).reshape(-1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-    for _ in range(epochs):
+def assert_an_optimizer_goes_on(model, numbers):
+    """The optimizer that a model has after two epochs: momentum included, of the model's parameters."""
+    data = [torch.tensor(numbers[0]), torch.tensor(numbers[1]).reshape(-1, 1)]
+    module, optimizer = copy.deepcopy((model.getModel(), model.getOptimizer()))
+    for _ in range(3):
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(data[0]), data[1]).backward()
+        model.getLoss()(module(data[0]), data[1]).backward()
         optimizer.step()
-    return [parameter.detach().numpy() for parameter in model.parameters()]
-
-
-def quiet(num_proc=2):
-    return SparkBackend(num_proc, stdout=io.StringIO(), stderr=io.StringIO(), verbose=0)
-
-
-def torch_estimator(own_store, **changes):
-    model = linear()
-    given = {
-        "backend": quiet(),
-        "store": own_store,
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-        "loss": torch.nn.MSELoss(),
-        "feature_cols": ["x"],
-        "label_cols": ["y"],
-        "batch_size": ROWS,
-    }
-    return TorchEstimator(**{**given, **changes})
-
-
-def parameters(model):
-    return [parameter.detach().numpy() for parameter in model.getModel().parameters()]
+    for found, expected in zip(module.parameters(), descend(*numbers, epochs=5)):
+        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-4)
 
 
 def test_two_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(frame, numbers, store):
     estimator = torch_estimator(store, run_id="mine", epochs=2)
+    path = store.get_checkpoint_path("mine")
+    assert not store.exists(path)
     model = estimator.fit(frame)
     for found, expected in zip(parameters(model), descend(*numbers, epochs=2)):
         np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert len(model.getHistory()["loss"]) == 2
+    assert store.exists(path)
+    history = model.getHistory()
+    assert [one["epoch"] for one in history] == [0, 1]
+    assert all(set(one) == {"epoch", "train"} and one["train"]["all_metrics"] == [] for one in history)
+    assert_an_optimizer_goes_on(model, numbers)
 
     resumed = estimator.setEpochs(5).fit(frame)
     for found, expected in zip(parameters(resumed), descend(*numbers, epochs=5)):  # momentum included
         np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert (
-        resumed.getHistory()["loss"][:2] == model.getHistory()["loss"]
-        and len(resumed.getHistory()["loss"]) == 5
-    )
+    assert resumed.getHistory()[:2] == history and len(resumed.getHistory()) == 5
+    assert set(torch.load(io.BytesIO(store.read(path)))) >= {"model", "optimizer"}
     assert sorted(os.listdir(store.path(store.get_run_path("mine")))) == ["checkpoints", "logs"]
     assert os.listdir(store.path(store.join("intermediate"))) == []
 
@@ -140,15 +120,20 @@ def test_validation_metrics_weights_and_remainders(frame, store):
         validation="held_out",
         metrics={"worst": lambda output, label: (output - label).abs().max()},
         sample_weight_col="w",
+        run_id="mine",
         batch_size=7,  # 30 rows, 15 of each rank: 3 steps of 5 rows
         epochs=3,
         train_reader_num_workers=2,
     )
     history = estimator.fit(frame.withColumn("w", lit(2.0))).getHistory()
-    assert set(history) == {"loss", "worst", "val_loss", "val_worst"}
-    assert all(len(values) == 3 for values in history.values())
-    for name in history:
-        assert history[name][2] < history[name][0]
+    assert [one["epoch"] for one in history] == [0, 1, 2]
+    for part in ("train", "validation"):
+        for name in ("loss", "worst"):
+            assert history[2][part][name] < history[0][part][name]
+        assert history[2][part]["all_metrics"] == [{"worst": history[2][part]["worst"]}]
+    logs = json.loads(store.read(store.get_logs_path("mine") + "/history.json"))
+    assert set(logs) == {"loss", "worst", "val_loss", "val_worst"}
+    assert logs["val_worst"] == [one["validation"]["worst"] for one in history]
 
 
 def test_transform_keeps_all_columns_and_adds_predictions(frame, numbers, store):
@@ -165,7 +150,7 @@ def test_transform_keeps_all_columns_and_adds_predictions(frame, numbers, store)
 
     wide = TorchModel(model=torch.nn.Linear(3, 4), feature_columns=["x"], label_columns=["y"])
     row = wide.setOutputCols(["scores"]).transform(frame).first()
-    assert len(row["scores"]) == 4 and row["held_out"] is True
+    assert row["scores"].toArray().shape == (4,) and row["held_out"] is True
 
 
 def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, numbers, store):
@@ -215,7 +200,7 @@ def test_a_cross_validator_fits_two_models_at_once_and_leaves_the_environment_al
     found = validator.fit(frame)
     assert dict(os.environ) == before
     assert found.avgMetrics[1] < found.avgMetrics[0], "more epochs, less error"
-    assert len(found.bestModel.getHistory()["loss"]) == 6
+    assert len(found.bestModel.getHistory()) == 6
     runs = {path.parent.name for path in tmp_path.glob("runs/*/logs")}
     assert len(runs) == 5, "two folds of two models, and the best one on all rows"
 
@@ -285,8 +270,8 @@ def test_losses_are_made_on_the_ranks_and_the_validation_column_may_be_a_feature
         validation="held_out",
     )
     fitted = estimator.fit(frame)
-    assert set(fitted.getHistory()) == {"loss", "val_loss"}
-    with pytest.raises(ValueError, match="The column x has nulls"):
+    assert set(fitted.getHistory()[0]) == {"epoch", "train", "validation"}
+    with pytest.raises(ValueError, match="The column x has 1 nulls"):
         fitted.transform(frame.selectExpr("if(true, null, x) as x", "y", "held_out"))
 
 
@@ -340,6 +325,10 @@ def test_keras_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(keras
         np.testing.assert_allclose(weight.T, expected[0], rtol=1e-4)
         np.testing.assert_allclose(bias, expected[1], rtol=1e-4)
     assert len(resumed.getHistory()["loss"]) == 5 and "mae" in resumed.getHistory()
+    resumed.save(store.join("model"))
+    loaded = type(resumed).load(store.join("model"))
+    assert loaded.uid == resumed.uid and loaded.getHistory() == resumed.getHistory()
+    assert loaded.transform(frame).first() == resumed.transform(frame).first()
 
 
 def test_keras_returns_the_best_model_with_classes_of_the_user_and_predicts(keras, frame, numbers, store):

@@ -19,9 +19,13 @@ pytestmark = pytest.mark.timeout(300)
 ROWS = 40
 
 PROGRAM = """
-import json, os, sys
+import json, os, pickle, sys
+import cloudpickle
 import numpy as np
-import keras
+if os.environ["TF_USE_LEGACY_KERAS"] == "1":
+    import tf_keras as keras
+else:
+    import keras
 from rueda.spark.common.backend import LocalBackend
 from rueda.spark.common.store import Store
 from rueda.spark.keras import KerasEstimator
@@ -50,7 +54,7 @@ callbacks = [
     keras.callbacks.CSVLogger("../numbers/relative.csv"),
     keras.callbacks.ModelCheckpoint("models/{epoch}.keras"),
 ]
-if keras.backend.backend() == "tensorflow":
+if keras.backend.backend() == "tensorflow":  # tf_keras included
     callbacks.append(Board("board", write_graph=False))
 store = Store.create(os.path.join(FOLDER, "store"))
 estimator = KerasEstimator(
@@ -60,9 +64,24 @@ estimator = KerasEstimator(
 fitted = estimator.fit_on_parquet()
 predict = fitted._loader()()
 rows = np.eye(3, dtype=np.float32)
+
+def again(made):
+    "As it is after saving and loading, which needs Spark only for the files."
+    values = made._packed({param.name: value for param, value in made._paramMap.items()
+                           if param.name not in ("backend", "store")})
+    return type(made)(**made._unpacked(pickle.loads(cloudpickle.dumps(values))))
+
+loaded = again(estimator)
+assert isinstance(loaded.getOptimizer(), keras.optimizers.SGD) and loaded.getLoss() == "mse"
+assert abs(float(loaded.getOptimizer().learning_rate) - 0.1) < 1e-6
+model = again(fitted)
+assert isinstance(model.getModel(), keras.Model) and model.getHistory() == fitted.getHistory()
+assert [a.tolist() for a in model.getModel().get_weights()] == [
+    a.tolist() for a in fitted.getModel().get_weights()]
+assert fitted.getOutputCols() == ["y__output"] and fitted.getLabelTypes() == {"y": "float"}
 facts = {"weights": [array.tolist() for array in fitted.getModel().get_weights()],
          "predicted": predict([rows])[0].reshape(-1).tolist(), "history": fitted.getHistory(),
-         "backend": keras.backend.backend()}
+         "backend": keras.__name__.split(".")[0] if "tf_" in keras.__name__ else keras.backend.backend()}
 print("FACTS " + json.dumps(facts))
 """
 
@@ -98,7 +117,13 @@ def train(folder, numbers, backend):
     """The facts that the program tells."""
     write_rows(folder, numbers)
     (folder / "program.py").write_text(PROGRAM.replace("ROWS", str(ROWS)))
-    variables = {**os.environ, **spark_support.environment(folder), "KERAS_BACKEND": backend}
+    is_tf_keras = backend == "tf_keras"
+    variables = {
+        **os.environ,
+        **spark_support.environment(folder),
+        "KERAS_BACKEND": "tensorflow" if is_tf_keras else backend,
+        "TF_USE_LEGACY_KERAS": str(int(is_tf_keras)),
+    }
     ended = subprocess.run(
         ["timeout", "-k", "5", "240", sys.executable, str(folder / "program.py"), str(folder)],
         cwd=ROOT,
@@ -116,7 +141,7 @@ def below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "tf_keras"])
 def test_ranks_train_as_one_process_and_files_of_callbacks_come_into_the_store(tmp_path, numbers, backend):
     pytest.importorskip(backend)
     facts = train(tmp_path, numbers, backend)
@@ -134,13 +159,29 @@ def test_ranks_train_as_one_process_and_files_of_callbacks_come_into_the_store(t
     for name in ("absolute.csv", "numbers/relative.csv"):
         assert len((run / "logs" / name).read_text().splitlines()) == 4, "a header, and one line of one rank"
     assert (tmp_path / "absolute.csv").read_bytes() == (run / "logs" / "absolute.csv").read_bytes()
-    assert below(run / "checkpoints") == ["checkpoint-000003", *(f"models/{n}.keras" for n in (1, 2, 3))]
+    assert below(run / "checkpoints") == ["checkpoint", *(f"models/{n}.keras" for n in (1, 2, 3))]
     events = [name for name in logs if re.fullmatch(r"board/train/events.out.tfevents.\d+", name)]
-    assert len(events) == (1 if backend == "tensorflow" else 0), logs
+    assert len(events) == (0 if backend == "torch" else 1), logs
     assert all(len((run / "logs" / name).read_text().splitlines()) == 3 for name in events)
 
     assert {"began-0", "began-1"} <= set(os.listdir(tmp_path)), "other callbacks run on all ranks"
     assert not [name for name in os.listdir(tmp_path) if name.startswith("rueda-spark-")], "a folder is left"
+
+
+def test_a_model_of_tf_keras_is_one_wherever_it_is_used(tmp_path, numbers):
+    """Also in a program, and in Spark's Python workers, where tf.keras is Keras 3."""
+    pytest.importorskip("tf_keras")
+    from rueda.spark.keras import package
+
+    class Model:
+        __module__ = "tf_keras.src.engine.training"
+
+    class Own(Model):
+        pass
+
+    assert package.package_of(Own()) == "tf_keras" and package.package_of(numbers) == "keras"
+    assert package.variables_of("tf_keras") == {"TF_USE_LEGACY_KERAS": "1", "KERAS_BACKEND": "tensorflow"}
+    assert package.variables_of("keras")["TF_USE_LEGACY_KERAS"] == "0"
 
 
 def test_a_backup_that_each_rank_would_restore_by_itself_is_refused(tmp_path):

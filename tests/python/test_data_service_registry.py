@@ -32,8 +32,55 @@ def test_dispatchers_and_workers_are_found_by_those_who_wait(registry):
     with pytest.raises(RuntimeError, match="no 3 workers of dispatcher 1 after 0 s"):
         other.wait_for_dispatcher_worker_registration(1, workers=3, timeout=0)
     with pytest.raises(RuntimeError, match="no dispatcher 0 after 0 s"):
-        other.wait_for_dispatcher_registration(0, timeout=0)
+        other.wait_for_dispatcher_registration(0, 0)
+    with pytest.raises(RuntimeError, match="no 1 workers of dispatcher 0 after 0 s"):
+        other.wait_for_dispatcher_worker_registration(0, 0)  # a timeout, as Horovod's clients have it
     assert other.own_address() == "127.0.0.1"
+
+
+def test_a_client_tells_what_it_waits_for_if_it_is_asked_to(registry, capsys):
+    from rueda.tensorflow.data.compute_service import TfDataServiceConfig
+
+    addresses = {"lo": [("127.0.0.1", registry.port)], "other": [("127.0.0.1", registry.port)]}
+    config = TfDataServiceConfig(1, 1, "compute", addresses, KEY, timeout=0)
+    assert config.addresses == [("127.0.0.1", registry.port)]
+    for verbose, lines in ((1, 0), (2, 1)):
+        with pytest.raises(RuntimeError):
+            config.compute_client(verbose=verbose).wait_for_dispatcher_registration(0)
+        said = capsys.readouterr().err
+        assert said.count("rueda: waiting for dispatcher 0 of the data service") == lines
+
+
+def test_a_side_that_is_none_is_refused_on_every_rank():
+    from rueda.tensorflow.data import compute_service, compute_worker
+
+    for make in (
+        lambda: compute_service.TfDataServiceConfig(1, 1, "server", [], KEY),
+        lambda: compute_worker.main(1, "server", "file"),
+    ):
+        with pytest.raises(ValueError, match=r"dispatcher_side must be one of .*, not 'server'"):
+            make()
+
+
+def test_the_file_of_a_job_that_is_queued_is_awaited_without_an_end(tmp_path, monkeypatch, capsys):
+    from rueda.tensorflow.data import compute_service
+
+    config, file = compute_service.TfDataServiceConfig(1, 2, "compute", [("h", 1)], KEY), tmp_path / "config"
+    hours = iter(range(10**6))
+
+    class Time:
+        monotonic = staticmethod(lambda: next(hours) * 3600.0)
+
+        @staticmethod
+        def sleep(_):
+            if next(hours) > 20:
+                config.write(file)
+
+    monkeypatch.setattr(compute_service, "time", Time)
+    with pytest.raises(FileNotFoundError):
+        config.read(file, wait_for_file_creation=True, timeout=1)
+    assert config.read(file, wait_for_file_creation=True) == config
+    assert f"rueda: waiting for {file}, which compute_worker writes" in capsys.readouterr().err
 
 
 def test_everybody_hears_of_the_end(registry):

@@ -1,25 +1,17 @@
 """Names of Horovod beside its front ends: each is there, or says in one sentence what to use instead."""
 
 import importlib
-import io
-import os
 import platform
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-import horovod
-import rueda
 from horovod import _absent
 from horovod.runner.common.util import (
     codec,
     env,
     host_hash,
     hosts,
-    safe_shell_exec,
     secret,
     settings,
     timeout,
@@ -102,6 +94,7 @@ SPARK = {
     "horovod.spark.keras": "KerasEstimator KerasModel",
     "horovod.spark.keras.estimator": "KerasEstimator KerasModel",
 }
+SPARK_TENSORFLOW = {"horovod.spark.tensorflow.compute_worker": "main"}
 RAY = {
     "horovod.ray": "RayExecutor BaseHorovodWorker ElasticRayExecutor ray_logger",
     "horovod.ray.runner": "RayExecutor MiniSettings",
@@ -139,7 +132,6 @@ REFUSED = [
     "horovod.spark.driver.rsh",
     "horovod.spark.gloo_run",
     "horovod.spark.mpi_run",
-    "horovod.spark.tensorflow.compute_worker",
     "horovod.ray.elastic_v2",
     "horovod.ray.strategy",
     "horovod.ray.adapter",
@@ -174,6 +166,12 @@ def test_all_names_are_there():
 def test_names_of_frameworks_are_there(framework, table):
     pytest.importorskip(framework)
     check_table(table)
+
+
+def test_names_of_spark_with_tensorflow_are_there():
+    pytest.importorskip("pyspark")
+    pytest.importorskip("tensorflow")
+    check_table(SPARK_TENSORFLOW)
 
 
 def test_modules_that_are_not_there_say_what_to_use():
@@ -285,15 +283,6 @@ def test_spark_tasks_of_one_host_are_told_apart_by_their_yarn_container(monkeypa
     assert not hasattr(util, "no_such_name")
 
 
-def test_a_shell_command_ends_with_its_event():
-    out = io.StringIO()
-    assert safe_shell_exec.execute("echo hello; exit 3", stdout=out, index=1) == 3
-    assert out.getvalue() == "[1]<stdout>:hello\n"
-    event = threading.Event()
-    event.set()
-    assert safe_shell_exec.execute("sleep 600 & sleep 600", events=[event]) == 128 + 15
-
-
 def test_a_rendezvous_server_reserves_a_port_of_its_own():
     first, second = RendezvousServer(), RendezvousServer(verbose=1)
     try:
@@ -302,55 +291,3 @@ def test_a_rendezvous_server_reserves_a_port_of_its_own():
     finally:
         first.stop()
         second.stop()
-
-
-PROGRAM = """
-import sys
-from horovod.runner.common.util import safe_shell_exec
-from horovod.runner.common.util.settings import Settings
-from horovod.runner.gloo_run import gloo_run, launch_gloo
-import os
-
-rank = [sys.executable, "-c", "import numpy, rueda.numpy as hvd, sys; hvd.init(); "
-    "print('sum', hvd.allreduce(numpy.ones(1), op=hvd.Sum)[0], flush=True); sys.exit(int(sys.argv[1]))"]
-
-def start(command, slot, events):
-    return safe_shell_exec.execute(command, env=dict(os.environ), index=slot.rank, events=events), 0.0
-
-settings = Settings(num_proc=2, hosts="localhost:4")
-launch_gloo([*rank, "0"], start, settings, ["lo"], dict(os.environ), "127.0.0.1")
-gloo_run(settings, ["lo"], dict(os.environ), None, [*rank, "0"])
-for failing in (
-    lambda: launch_gloo([*rank, "3"], start, settings, None, dict(os.environ), "127.0.0.1"),
-    lambda: gloo_run(settings, None, dict(os.environ), None, [*rank, "3"]),
-):
-    try:
-        failing()
-    except RuntimeError as error:
-        assert "non-zero status" in str(error) and "Exit code: 3" in str(error), error
-        print("told")
-"""
-
-
-def test_ranks_that_an_integration_starts_itself_are_one_job(tmp_path: Path):
-    root = Path(__file__).resolve().parents[2]
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
-    library = os.environ.get("RUEDA_LIBRARY") or str(root / "build" / "release" / "librueda.so")
-    folders = [Path(rueda.__file__).parents[1], Path(horovod.__file__).parents[1]]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={
-            **clean,
-            "HOME": str(tmp_path),
-            "PYTHONPATH": os.pathsep.join(map(str, folders)),
-            "RUEDA_LIBRARY": library,
-            "RUEDA_BIN": str(Path(library).parent / "bin" / "rueda"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("sum 2.0") == 8 and done.stdout.count("told") == 2, done.stdout + done.stderr
-    assert "[1]<stdout>:sum 2.0" in done.stdout

@@ -123,6 +123,22 @@ def test_calls_before_the_start_say_what_to_do():
     executor.shutdown()
 
 
+def test_horovods_actor_class_needs_no_arguments(monkeypatch):
+    from horovod.ray import BaseHorovodWorker
+
+    for name in ("HOSTNAME", "RANK", "SIZE"):
+        monkeypatch.setenv(f"HOROVOD_{name}", "")
+    monkeypatch.setenv("TEST_WORD", "")
+    worker = BaseHorovodWorker()
+    assert worker.execute(lambda kept: kept) is None
+    worker.update_env_vars({"TEST_WORD": 5})
+    found = worker.env_vars()
+    names = ("HOROVOD_RANK", "HOROVOD_SIZE", "TEST_WORD", "HOROVOD_HOSTNAME")
+    assert [found[name] for name in names] == ["0", "1", "5", worker.hostname()]
+    worker.start_executable(dict, [[("a", 1)]], {"b": 2})
+    assert worker.execute(dict) == {"a": 1, "b": 2}
+
+
 def test_only_rank_0_reports(monkeypatch):
     class Queue:
         def __init__(self):

@@ -112,11 +112,12 @@ def test_columns_without_numbers_are_refused_by_their_types():
         "a": "array<array<float>>",
         "b": "vector",
         "c": "boolean",
-        "d": "decimal(10,2)",
+        "d": "array<decimal(10,2)>",
         "e": "array<string>",
+        "f": "date",
     }
-    checks.check_types(kinds, ["a", "b", "c"])
-    for name in "de":
+    checks.check_types(kinds, ["a", "b", "c", "d"])
+    for name in "ef":
         with pytest.raises(ValueError, match=f"The column {name} has the type"):
             checks.check_types(kinds, [name])
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import socket
 
 import pytest
@@ -11,10 +10,6 @@ import pytest
 from rueda.failures import Failure, Progress
 from rueda.placement import Hello, environment, forwarded, place, tf_config
 from rueda.spark import _rank, channel, driver, slots
-from rueda.spark.common import shards
-from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
-
-pyarrow = pytest.importorskip("pyarrow")
 
 
 def hellos(*hosts):
@@ -232,158 +227,3 @@ def test_the_cause_is_the_first_failure_that_is_no_consequence():
     progress.fail(Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
     assert progress.first_cause().rank == 2
     assert not progress.must_stop(11.9) and progress.must_stop(12.0)
-
-
-# ---- data ----
-
-
-@pytest.mark.parametrize(
-    "rows, size, batch", [(10, 3, 4), (203, 2, 16), (64, 4, 16), (65, 4, 16), (7, 7, 100)]
-)
-def test_every_row_is_read_once_in_equal_numbers_of_steps(rows, size, batch):
-    groups = [
-        shards.RowGroup("f", 0, rows // 3),
-        shards.RowGroup("g", 0, 0),
-        shards.RowGroup("g", 1, rows - rows // 3),
-    ]
-    steps = shards.steps_per_epoch(rows, size, batch)
-    seen = []
-    for rank in range(size):
-        pieces = shards.shard(groups, rank, size)
-        seen += [(p.path, p.number, row) for p in pieces for row in range(p.begin, p.end)]
-        own = sum(p.end - p.begin for p in pieces)
-        sizes = [end - begin for begin, end in (shards.bounds(own, steps, i) for i in range(steps))]
-        assert sum(sizes) == own and max(sizes) <= batch and max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
-    assert len(seen) == len(set(seen)) == rows
-
-
-def test_fewer_rows_than_ranks_is_a_sentence():
-    with pytest.raises(ValueError, match="3 rows for 4 ranks"):
-        shards.steps_per_epoch(3, 4, 1)
-
-
-@pytest.fixture
-def parquet(tmp_path):
-    import pyarrow.parquet
-
-    store = Store.create(str(tmp_path))
-    (tmp_path / "data").mkdir()
-    for number in range(3):
-        values = list(range(number * 10, number * 10 + 10))
-        table = pyarrow.table({"x": values, "pair": [[float(v), -float(v)] for v in values]})
-        pyarrow.parquet.write_table(table, tmp_path / "data" / f"part-{number}.parquet", row_group_size=4)
-    return store
-
-
-def plan(store, **changes):
-    from rueda.spark.common import reading
-
-    groups = reading.row_groups(store, store.join("data"))
-    given = {"rank": 0, "size": 1, "steps": 4, "shuffle": True, **changes}
-    pieces = shards.shard(groups, given.pop("rank"), given.pop("size"))
-    return reading.ShardReader(
-        reading.Plan(store=store, pieces=pieces, columns=["x", "pair"], seed=3, **given)
-    )
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_epochs_have_all_rows_in_another_order_each(parquet, keep):
-    reader = plan(parquet, keep=keep)
-    epochs = [[int(x) for batch in reader.epoch(number) for x in batch["x"]] for number in (0, 1, 0)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(30))
-    assert epochs[0] != epochs[1] and epochs[0] == epochs[2] and epochs[0] != list(range(30))
-    batch = next(reader.epoch(0))
-    assert batch["pair"].shape == (7, 2) and (batch["pair"][:, 0] == batch["x"]).all()
-
-
-def test_a_given_number_of_steps_goes_on_where_the_last_epoch_ended(parquet):
-    reader = plan(parquet, steps=2, whole_epochs=False, batch_size=8, shuffle=False)
-    assert [int(batch["x"][0]) for number in range(3) for batch in reader.epoch(number)] == [
-        0,
-        8,
-        16,
-        24,
-        2,
-        10,
-    ]
-
-
-def test_rows_can_be_changed_by_a_function_of_pandas_frames(parquet):
-    pytest.importorskip("pandas")
-    reader = plan(parquet, shuffle=False, transform=lambda frame: frame.assign(x=frame["x"] * 2))
-    assert [int(x) for batch in reader.epoch(0) for x in batch["x"]] == [2 * i for i in range(30)]
-    with pytest.raises(ValueError, match="keep the number of rows"):
-        list(plan(parquet, transform=lambda frame: frame.head(1)).epoch(0))
-
-
-def test_columns_that_no_model_can_take_are_a_sentence(parquet):
-    from rueda.spark.common.reading import row_groups, to_numpy
-
-    for values, words in (
-        ([1, None], "1 nulls"),
-        ([[1], [1, 2]], "different lengths"),
-        (["a"], "type string"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            to_numpy("x", pyarrow.chunked_array([values]))
-    assert to_numpy("x", pyarrow.array([[1, 2]], pyarrow.large_list(pyarrow.int32()))).shape == (1, 2)
-    with pytest.raises(ValueError, match="no column z; they have x, pair"):
-        row_groups(parquet, parquet.join("data"), ["x", "z"])
-    with pytest.raises(ValueError, match="no Parquet data"):
-        row_groups(parquet, parquet.join("nothing"))
-
-
-# ---- stores ----
-
-
-@pytest.fixture(params=["folder", "memory"])
-def store(request, tmp_path):
-    return Store.create(
-        str(tmp_path) if request.param == "folder" else f"memory://rueda-{os.urandom(4).hex()}"
-    )
-
-
-def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
-    assert store.last_checkpoint("a") is None
-    for epoch in (1, 2, 10):
-        store.save_checkpoint("a", epoch, b"%d" % epoch)
-    store.save_checkpoint("b", 1, b"other")
-    assert store.last_checkpoint("a") == b"10" and store.last_checkpoint("b") == b"other"
-    names = [
-        name.rpartition("/")[2]
-        for name in store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)
-    ]
-    assert names == ["checkpoint-000010"]
-    store.save_logs("a", {"loss": [1.0]})
-    store.save_logs("a", {"loss": [1.0, 0.5]})
-    assert json.loads(store.read(store.get_logs_path("a") + "/history.json")) == {"loss": [1.0, 0.5]}
-    for wanted in (store.get_run_path, store.get_intermediate_path):  # the latter is deleted after a fit
-        for name in ("../a", "..", "a/b", ""):
-            with pytest.raises(ValueError, match="no plain file name"):
-                wanted(name)
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkeypatch):
-    store.save_checkpoint("a", 1, b"one")
-    kind = type(store.filesystem())
-
-    def fail(*_, **__):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(kind, "mv", fail)
-    with pytest.raises(OSError, match="no space"):
-        store.save_checkpoint("a", 2, b"two")
-    assert store.last_checkpoint("a") == b"one"
-    assert len(store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)) == 1
-
-
-def test_stores_are_chosen_by_the_path():
-    for nothing, error in (("", ValueError), (None, TypeError)):
-        with pytest.raises(error):
-            Store.create(nothing)
-    assert type(Store.create("/a")) is LocalStore and Store.create("/a/").prefix_path == "file:///a"
-    assert type(Store.create("hdfs://n/a")) is HDFSStore
-    assert type(Store.create("memory://a")) is FilesystemStore
-    assert type(Store.create("dbfs:/a")) is DBFSLocalStore
-    assert Store.create("dbfs:/a").prefix_path == "file:///dbfs/a"
-    assert Store.create("/a", train_path="/b").get_train_data_path() == "file:///b"

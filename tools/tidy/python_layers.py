@@ -12,7 +12,7 @@ from source import Finding, Source
 ROOT = "python/"
 # The front ends, and what each uses: numpy for host memory, and for Keras other frameworks.
 # tf.keras is Keras on TensorFlow. Its package lies below rueda.tensorflow. Those below rueda.spark are
-# estimators.
+# estimators, and the data service in Spark's tasks.
 FOUNDATIONS: Dict[str, Set[str]] = {
     "numpy": set(),
     "torch": set(),
@@ -21,7 +21,8 @@ FOUNDATIONS: Dict[str, Set[str]] = {
     "keras": {"jax", "numpy", "tensorflow", "torch"},
     "tensorflow.keras": {"keras", "numpy", "tensorflow"},
     "spark.torch": {"torch"},
-    "spark.keras": {"keras", "numpy"},
+    "spark.keras": {"keras", "numpy", "tensorflow.keras"},
+    "spark.tensorflow": {"tensorflow"},
 }
 # These load front ends: the one for a given object, or all in order to inspect them.
 LOADERS = {ROOT + "rueda/front_ends.py", ROOT + "rueda/doctor.py"}

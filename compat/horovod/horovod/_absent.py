@@ -50,7 +50,6 @@ _MODULES: dict[str, str | None] = {
     "horovod.spark.mpirun_rsh": _SPARK,
     "horovod.spark.task.task_service": _SPARK,
     "horovod.spark.task.task_info": "use horovod.spark.task.get_available_devices",
-    "horovod.spark.tensorflow": "use horovod.tensorflow.data.compute_worker",
     "horovod.spark.common.cache": _ESTIMATORS,
     "horovod.spark.common.constants": _ESTIMATORS,
     "horovod.spark.common.datamodule": _ESTIMATORS,

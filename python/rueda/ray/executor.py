@@ -129,6 +129,8 @@ class Executor:
 
     # ---- start and end ----
 
+    _refusals = placing.Refusals()
+
     def start(
         self,
         executable_cls: Optional[type] = None,
@@ -190,7 +192,7 @@ class Executor:
             group.remove()
 
     def _start(self, ray: Any, extra: Mapping[str, str]) -> None:
-        self._placing = placing.Placing(self._shape, self._tell)
+        self._placing = placing.Placing(self._shape, self._tell, self._refusals)
         order = self._placing.make(self._may_share_group, self._placement_timeout)
         job = f"ray-{secrets.token_hex(8)}"
         requirements = entry.Requirements(rueda.__version__, (sys.version_info[0], sys.version_info[1]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rueda.ray.executor import DEFAULT_START_SECONDS, Executor
+from rueda.ray.placing import Refusals
 
 NO_ELASTIC = (
     "rueda.ray has no elastic training yet: leave out min_workers, max_workers and ElasticRayExecutor, use "
@@ -29,7 +30,8 @@ class RayExecutor(Executor):
 
     settings: from `create_settings`, or None. use_gpu: each rank gets gpus_per_worker GPUs, or one.
     min_workers and the arguments after it are for elastic training, which does not exist: they raise
-    NotImplementedError. Contradictory arguments raise ValueError.
+    NotImplementedError. Contradictory arguments raise ValueError. `start` raises TimeoutError where Ray has
+    no room for the ranks, at once if it never will.
 
     >>> executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
     >>> executor.start()
@@ -37,6 +39,8 @@ class RayExecutor(Executor):
     ['0', '1']
     >>> executor.shutdown()
     """
+
+    _refusals = Refusals(never=TimeoutError, in_time=TimeoutError)
 
     @classmethod
     def create_settings(

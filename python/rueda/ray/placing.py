@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rueda.ray import bundles, private
 
@@ -13,38 +13,51 @@ NEWS_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 
 
+class Refusals(NamedTuple):
+    """What is raised where ranks cannot be placed."""
+
+    never: type[Exception] = ValueError  # the cluster is too small and gets no other node
+    in_time: type[Exception] = RuntimeError
+
+
+_USUAL = Refusals()
+
+
 def _nodes() -> list[Mapping[str, Any]]:
     import ray
 
     return [node for node in ray.nodes() if node.get("Alive")]
 
 
-def refuse_too_few(shape: bundles.Shape) -> None:
-    """Raises ValueError if the cluster is too small and gets no other node, because this process has started
-    it with ray.init().
+def refuse_too_few(shape: bundles.Shape, refusals: Refusals = _USUAL) -> None:
+    """Raises refusals.never if the cluster is too small and gets no other node, because this process has
+    started it with ray.init().
     """
     import ray
 
     if private.has_started_cluster(ray):
         room = bundles.capacity([node["Resources"] for node in _nodes()], shape)
         if room < shape.num_workers:
-            raise ValueError(bundles.too_few(shape, room))
+            raise refusals.never(bundles.too_few(shape, room))
 
 
 class Placing:
     """A placement group that this job has made, or that of the caller. tell(line) shows news."""
 
-    def __init__(self, shape: bundles.Shape, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, shape: bundles.Shape, tell: Callable[[str], None], refusals: Refusals = _USUAL
+    ) -> None:
         self.group: Any = None
         self._is_own = False
         self._shape = shape
         self._tell = tell
+        self._refusals = refusals
 
     def make(self, may_share: bool, seconds: float) -> list[int]:
         """Returns the bundle of each rank.
 
-        Raises ValueError if there cannot be enough room, and RuntimeError if there is none within so many
-        seconds.
+        Raises what the refusals name if there cannot be enough room, or is none within so many seconds, and
+        ValueError if the caller's placement group has too few bundles.
         """
         import ray
 
@@ -78,7 +91,7 @@ class Placing:
         import ray
 
         shape = self._shape
-        refuse_too_few(shape)
+        refuse_too_few(shape, self._refusals)
         self.group = ray.util.placement_group(bundles.bundles_of(shape), strategy=shape.strategy)
         self._is_own = True
         now = time.monotonic()
@@ -88,7 +101,7 @@ class Placing:
             room, now = self._room(), time.monotonic()
             if now >= deadline:
                 free = min(room, bundles.fits(ray.available_resources(), shape.needs))
-                raise RuntimeError(bundles.too_late(shape, room, free, seconds))
+                raise self._refusals.in_time(bundles.too_late(shape, room, free, seconds))
             if now >= tell_at:
                 self._tell(f"waiting for {shape.sentence()}; the cluster has room for {room} of them")
                 tell_at = now + NEWS_SECONDS

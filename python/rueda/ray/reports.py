@@ -23,5 +23,6 @@ def log(info: dict[str, Any]) -> None:
     """
     if not isinstance(info, dict):
         raise TypeError(f"rueda.ray.log takes a dict, not {type(info).__name__}.")
-    if _queue is not None and os.environ.get("RUEDA_RANK", "0") == "0":
+    rank = os.environ.get("RUEDA_RANK") or os.environ.get("HOROVOD_RANK") or "0"
+    if _queue is not None and rank == "0":
         _queue.put(info)

@@ -2,9 +2,9 @@
 
     python -I -S keeper.py PYTHON ARGUMENT...
 
-stdin comes from the task: "T" asks the rank to end (SIGTERM), end of file kills it with everything it has
-started. stdout goes to the task, in lines: "started PID", "ended STATUS" (as waitpid has it). The rank's
-own stdout and stderr are the descriptors that RUEDA_KEEPER_FDS names.
+stdin comes from the task: "T" asks the rank to end (SIGTERM), "A" all that it has started as well, end of
+file kills them. stdout goes to the task, in lines: "started PID", "ended STATUS" (as waitpid has it). The
+rank's own stdout and stderr are the descriptors that RUEDA_KEEPER_FDS names.
 
 It becomes two processes, a guardian and the rank's parent. Both are subreapers, so the rank's descendants
 stay below them even if they have made a session for themselves. If one of the two is killed, the other
@@ -126,8 +126,9 @@ def _watch(rank: int, child_ended: int) -> int | None:
             request = os.read(0, 1)
             if not request:
                 return None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGTERM)
+            for pid in descendants(os.getpid()) if request == b"A" else [rank]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
 
 
 def _guard() -> None:
@@ -164,10 +165,13 @@ def main() -> int:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     keeper = os.getpid()
+    # A request to end that comes before the rank has its own signals waits until then. Else it were ignored.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     rank = os.fork()
     if rank == 0:
         signal.set_wakeup_fd(-1)
         _become_rank(sys.argv[1:], keeper, (out, err))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     for fd in (out, err):
         os.close(fd)
     os.write(1, f"started {rank}\n".encode())

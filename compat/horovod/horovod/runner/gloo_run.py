@@ -59,8 +59,9 @@ def launch_gloo(
     """Starts every rank with exec_command(command, slot_info, events), in a thread of its own, and waits.
 
     exec_command returns an exit status, or (status, time of the end); an event that is set asks it to end.
-    The command that it gets sets the variables of its rank. settings: num_proc and hosts. Raises RuntimeError
-    if a rank failed; the others are then asked to end.
+    The command that it gets sets the variables of its rank, and those of env that this process has not, or
+    with another value. settings: num_proc and hosts. Raises RuntimeError if a rank failed; the others are
+    then asked to end.
     """
     slots = get_host_assignments(parse_hosts(settings.hosts), settings.num_proc, settings.num_proc)
     server, stop = RendezvousServer(settings.verbose), threading.Event()
@@ -70,9 +71,11 @@ def launch_gloo(
     for name in [name for name in env if not env_util.is_exportable(name)]:
         del env[name]
     env["PYTHONUNBUFFERED"] = "1"
+    # Others are inherited: a command line is for everybody to read, and must not be too long.
+    own = {name: value for name, value in env.items() if os.environ.get(name) != value}
 
     def start(slot: SlotInfo) -> None:
-        assignments = {**shared, **create_slot_env_vars(slot)}.items()
+        assignments = {**own, **shared, **create_slot_env_vars(slot)}.items()
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in assignments)
         status = 1
         try:
@@ -106,7 +109,8 @@ def gloo_run(
 ) -> None:
     """Runs the command on all ranks with `rueda run`, which finds its own address, whatever server_ip is.
 
-    Raises RuntimeError if a rank failed.
+    env: variables for the ranks, besides those of this process. The job ends when this process does. Raises
+    RuntimeError if a rank failed.
     """
     import subprocess
 
@@ -122,14 +126,18 @@ def gloo_run(
         "--network-interfaces": ",".join(nics or ()) or None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    whole = command_line([*words, "sh", "-c", _text(command)])
-    process = subprocess.Popen(whole, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True)
+    whole = command_line([*words, "--watch-stdin", "sh", "-c", _text(command)])
+    variables = {**os.environ, **env}
+    process = subprocess.Popen(whole, env=variables, stdin=subprocess.PIPE, start_new_session=True)
     try:
         status = process.wait()
     except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time
         process.send_signal(signal.SIGINT)
         process.wait()
         raise
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
     if status != 0:
         raise RuntimeError(FAILURE.format(f"of `{os.path.basename(whole[0])} run`", status))
 

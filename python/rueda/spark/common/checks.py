@@ -73,7 +73,9 @@ def _check_names(name: str, value: Any) -> None:
         raise ValueError(f"{name} is empty; name at least one column.")
 
 
-_NUMBERS = re.compile(r"(array<)*(boolean|tinyint|smallint|int|bigint|float|double|vector)>*")
+_NUMBERS = re.compile(
+    r"(array<)*(boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d+,-?\d+\)|vector)>*"
+)
 
 
 def check_types(kinds: Mapping[str, str], columns: Sequence[str]) -> None:

@@ -14,8 +14,9 @@ from pyspark.ml import Estimator
 from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend, SparkBackend
 from rueda.spark.common.data import Columns, Prepared, write
-from rueda.spark.common.reading import Plan, check_columns, row_groups
+from rueda.spark.common.reading import Plan, check_columns, column_types, row_groups
 from rueda.spark.common.runs import alone
+from rueda.spark.common.saving import Saved
 from rueda.spark.common.shards import shard, steps_per_epoch
 from rueda.spark.common.store import FilesystemStore
 
@@ -28,6 +29,7 @@ class Schedule:
     run_id: str
     data: Prepared
     columns: Columns
+    label_types: Mapping[str, str]  # Spark's names, of those labels that are columns of the data
     epochs: int
     batch_size: int
     val_batch_size: int
@@ -70,7 +72,7 @@ class Schedule:
         )
 
 
-class SharedEstimator(Estimator):  # type: ignore[misc]
+class SharedEstimator(Saved, Estimator):  # type: ignore[misc]
     """The base of `TorchEstimator` and `KerasEstimator`."""
 
     param_defaults: ClassVar[dict[str, Any]] = {}
@@ -118,7 +120,7 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
             )
             val_rows = prepared.val_rows if split_by[0] else None
             checks.check_rows(prepared.train_rows, val_rows, backend.num_processes())
-            return self._train(backend, self._schedule(run_id, prepared))
+            return self._train(backend, self._schedule(run_id, prepared, dict(dataset.dtypes)))
         finally:
             store.delete(folder)
 
@@ -140,11 +142,12 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
         val_url = val_path or store.get_val_data_path()
         has_val = bool(val_path) or store.exists(val_url)
         prepared = Prepared(train, row_groups(store, val_url, names) if has_val else [])
+        kinds = column_types(store, train_path or store.get_train_data_path())
         val_rows = prepared.val_rows if has_val else None
         checks.check_rows(prepared.train_rows, val_rows, backend.num_processes())
         run_id = self._run_id()
         with alone(store.get_run_path(run_id), run_id):
-            return self._train(backend, self._schedule(run_id, prepared))
+            return self._train(backend, self._schedule(run_id, prepared, kinds))
 
     def _run_id(self) -> str:
         return self.getOrDefault("run_id") or f"run-{secrets.token_hex(6)}"
@@ -159,13 +162,15 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
             raise ValueError("Give either backend or num_proc: the backend has a number of its own.")
         return given or SparkBackend(self.getOrDefault("num_proc"))
 
-    def _schedule(self, run_id: str, prepared: Prepared) -> Schedule:
+    def _schedule(self, run_id: str, prepared: Prepared, kinds: Mapping[str, str]) -> Schedule:
+        """kinds: types of the columns by name."""
         get = self.getOrDefault
         return Schedule(
             store=get("store"),
             run_id=run_id,
             data=prepared,
             columns=self._columns(),
+            label_types={name: kinds[name] for name in get("label_cols") if name in kinds},
             epochs=get("epochs"),
             batch_size=get("batch_size"),
             val_batch_size=get("val_batch_size") or get("batch_size"),

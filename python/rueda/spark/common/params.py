@@ -54,16 +54,30 @@ SHARED: dict[str, tuple[Any, str]] = {
     "reader_pool_type": (None, "has no effect"),
     "mp_start_method": (None, "has no effect"),
     "shuffle_buffer_size": (None, "has no effect"),
+    "compress_sparse_cols": (False, "has no effect"),
+    "transformation_edit_fields": (None, "has no effect"),
+    "transformation_removed_fields": (None, "has no effect"),
 }
 
 MODEL: dict[str, tuple[Any, str]] = {
     "model": (None, "the trained model"),
     "feature_columns": (None, "the columns that are its inputs"),
     "label_columns": (None, "the columns that it was trained to predict"),
+    "label_types": (None, "their types in Spark, by name; default: those of the data that are transformed"),
     "output_cols": (None, "the columns that transform adds; default LABEL__output"),
-    "history": (None, "numbers of each epoch, by name"),
+    "history": (None, "the numbers of all epochs"),
     "run_id": (None, "of its run"),
     "batch_size": (1024, "rows that are predicted at once"),
+    "_metadata": (None, "has no effect"),
+}
+
+# What getters and setters of Horovod are called where the words of the parameter are others.
+_ALSO = {
+    "inmemory_cache_all": "InMemoryCacheAll",
+    "train_reader_num_workers": "TrainReaderNumWorker",
+    "val_reader_num_workers": "ValReaderNumWorker",
+    "shuffle_buffer_size": "ShufflingBufferSize",
+    "label_columns": "LabelColoumns",
 }
 
 
@@ -78,9 +92,12 @@ def with_params(table: Mapping[str, tuple[Any, str]]) -> Callable[[type], type]:
     def add(cls: type) -> type:
         for name, (_, meaning) in table.items():
             setattr(cls, name, Param(Params._dummy(), name, meaning))
-            setattr(cls, f"get{camel(name)}", _getter(name))
-            setattr(cls, f"set{camel(name)}", _setter(name))
+            for word in {camel(name), _ALSO.get(name, camel(name))}:
+                if not hasattr(cls, f"get{word}"):
+                    setattr(cls, f"get{word}", _getter(name))
+                setattr(cls, f"set{word}", _setter(name))
         made: Any = cls
+        made.setParams = _set_params
         made.param_defaults = {name: default for name, (default, _) in table.items()}
         return cls
 
@@ -103,10 +120,20 @@ def _setter(name: str) -> Callable[[Any, Any], Any]:
     return set_value
 
 
-def start(self: Any, values: Mapping[str, Any]) -> None:
-    """What a constructor does with its keywords: None means the default. TypeError for unknown names."""
+def _set_params(self: Any, **values: Any) -> Any:
+    """Sets parameters by keywords; returns this object. TypeError for unknown names."""
+    return self._set(**_known(self, values))
+
+
+def _known(self: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(values) - set(self.param_defaults))
     if unknown:
         raise TypeError(f"{type(self).__name__} has no parameter {', '.join(unknown)}.")
+    return dict(values)
+
+
+def start(self: Any, values: Mapping[str, Any]) -> None:
+    """What a constructor does with its keywords: None means the default. TypeError for unknown names."""
+    given = _known(self, values)
     self._setDefault(**self.param_defaults)
-    self._set(**{name: value for name, value in values.items() if value is not None})
+    self._set(**{name: value for name, value in given.items() if value is not None})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 from pyspark.ml import Model
@@ -12,7 +12,9 @@ from pyspark.ml import Model
 from rueda.spark.common import params
 from rueda.spark.common.checks import check_types, check_whole
 from rueda.spark.common.data import as_array
+from rueda.spark.common.predicted import Output, outputs
 from rueda.spark.common.reading import check_columns, to_numpy
+from rueda.spark.common.saving import Saved
 
 Array = np.ndarray[Any, Any]
 # Features in, one array [rows, …] per output column out.
@@ -28,21 +30,10 @@ class Addition:
     features: Sequence[str]  # their columns, of which helpers follow those of the rows
     names: Sequence[str]
     batch_size: int
+    labels: Sequence[Optional[str]] = ()  # Spark's names of the labels' types, where they are known
 
 
-def output_column(array: Array) -> Any:
-    """One prediction per row: a number if it is one, else a list of float32 in row-major order."""
-    import pyarrow
-
-    rows = array.shape[0]
-    width = int(np.prod(array.shape[1:]))
-    if width == 1:
-        return pyarrow.array(array.reshape(rows).astype(np.float64))
-    flat = pyarrow.array(array.reshape(-1).astype(np.float32))
-    return pyarrow.ListArray.from_arrays(pyarrow.array(np.arange(rows + 1, dtype=np.int32) * width), flat)
-
-
-def batches(addition: Addition, arriving: Iterable[Any]) -> Iterator[Any]:
+def batches(addition: Addition, columns: Sequence[Output], arriving: Iterable[Any]) -> Iterator[Any]:
     """Record batches without the helper columns and with the predictions."""
     import pyarrow
 
@@ -53,13 +44,17 @@ def batches(addition: Addition, arriving: Iterable[Any]) -> Iterator[Any]:
             batch = whole.slice(begin, addition.batch_size)
             own = batch.num_columns - len(addition.features)
             inputs = [to_numpy(name, batch.column(own + i)) for i, name in enumerate(addition.features)]
-            columns = [batch.column(i) for i in range(own)] + [output_column(one) for one in predict(inputs)]
-            yield pyarrow.RecordBatch.from_arrays(columns, [*batch.schema.names[:own], *addition.names])
+            found = [column.as_arrow(array) for column, array in zip(columns, predict(inputs))]
+            kept = [batch.column(i) for i in range(own)]
+            names = [*batch.schema.names[:own], *addition.names]
+            yield pyarrow.RecordBatch.from_arrays([*kept, *found], names)
 
 
 def add_predictions(frame: Any, addition: Addition) -> Any:
     """The DataFrame with the columns `addition.names`. A prediction of the first row tells their types."""
-    from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructField, StructType
+    from pyspark.ml.functions import array_to_vector
+    from pyspark.sql.functions import col
+    from pyspark.sql.types import StructField, StructType
 
     features = addition.features
     check_columns(frame.columns, features)
@@ -71,27 +66,27 @@ def add_predictions(frame: Any, addition: Addition) -> Any:
         )
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     helpers = [as_array(name, kinds[name]).alias(f"{_FEATURE}{i}") for i, name in enumerate(features)]
-    schema = StructType(list(frame.schema.fields))
-    for shape in _shapes(frame.select(*helpers), addition):
-        kind = DoubleType() if int(np.prod(shape)) == 1 else ArrayType(FloatType())
-        schema = StructType([*schema.fields, StructField(addition.names[len(schema) - len(kinds)], kind)])
+    columns = outputs(addition.names, _shapes(frame.select(*helpers), addition), addition.labels)
+    fields = [StructField(column.name, column.passed_type()) for column in columns]
+    schema = StructType([*frame.schema.fields, *fields])
 
     def run(arriving: Iterable[Any]) -> Iterator[Any]:
-        return batches(addition, arriving)
+        return batches(addition, columns, arriving)
 
-    return frame.select("*", *helpers).mapInArrow(run, schema)
+    added = frame.select("*", *helpers).mapInArrow(run, schema)
+    for column in columns:
+        if column.kind == "vector":
+            added = added.withColumn(column.name, array_to_vector(col(f"`{column.name}`")))
+    return added
 
 
 def _shapes(helpers: Any, addition: Addition) -> list[tuple[int, ...]]:
+    import pyarrow
+
     first = helpers.first()
     if first is None:
         return [(1,)] * len(addition.names)  # nothing will be predicted
-    inputs = []
-    for name, value in zip(addition.features, first):
-        if value is None or (isinstance(value, list) and None in value):
-            raise ValueError(f"The column {name} has nulls; fill or drop them first.")
-        array = np.asarray([value])
-        inputs.append(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
+    inputs = [to_numpy(name, pyarrow.array([value])) for name, value in zip(addition.features, first)]
     found = [tuple(output.shape[1:]) for output in addition.load()(inputs)]
     if len(found) != len(addition.names):
         raise ValueError(
@@ -100,7 +95,7 @@ def _shapes(helpers: Any, addition: Addition) -> list[tuple[int, ...]]:
     return found
 
 
-class SharedModel(Model):  # type: ignore[misc]
+class SharedModel(Saved, Model):  # type: ignore[misc]
     """The base of `TorchModel` and `KerasModel`."""
 
     param_defaults: ClassVar[dict[str, Any]] = {}
@@ -113,9 +108,17 @@ class SharedModel(Model):  # type: ignore[misc]
         """Makes the predictor on an executor."""
         raise NotImplementedError
 
+    def getOutputCols(self) -> list[str]:
+        """The columns that transform adds: those that were set, else LABEL__output for each label."""
+        names = self.getOrDefault("output_cols")
+        return list(names or [f"{label}__output" for label in self.getOrDefault("label_columns") or []])
+
     def _transform(self, dataset: Any) -> Any:
         get = self.getOrDefault
-        names = get("output_cols") or [f"{label}__output" for label in get("label_columns")]
         check_whole("batch_size", get("batch_size"), 1)
-        addition = Addition(self._loader(), get("feature_columns"), list(names), get("batch_size"))
+        kinds = {**dict(dataset.dtypes), **(get("label_types") or {})}
+        labels = [kinds.get(label) for label in get("label_columns") or []]
+        addition = Addition(
+            self._loader(), get("feature_columns"), self.getOutputCols(), get("batch_size"), labels
+        )
         return add_predictions(dataset, addition)

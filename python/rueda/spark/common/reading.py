@@ -14,16 +14,29 @@ from rueda.spark.common.store import FilesystemStore
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def row_groups(store: FilesystemStore, url: str, columns: Sequence[str] = ()) -> list[RowGroup]:
-    """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without
-    files, and if they lack one of these columns.
-    """
+def _dataset(store: FilesystemStore, url: str) -> Any:
     import pyarrow.dataset
 
     files = store.filesystem()
     if not files.exists(url):
         raise ValueError(f"There is no Parquet data at {url}.")
-    data = pyarrow.dataset.dataset(store.path(url), filesystem=files, format="parquet")
+    return pyarrow.dataset.dataset(store.path(url), filesystem=files, format="parquet")
+
+
+def column_types(store: FilesystemStore, url: str) -> dict[str, str]:
+    """Of the Parquet files below this URL, as Spark names them; lists are all "array"."""
+    names = {"bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
+    return {
+        field.name: "array" if _is_list(field.type) else names.get(str(field.type), str(field.type))
+        for field in _dataset(store, url).schema
+    }
+
+
+def row_groups(store: FilesystemStore, url: str, columns: Sequence[str] = ()) -> list[RowGroup]:
+    """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without
+    files, and if they lack one of these columns.
+    """
+    data = _dataset(store, url)
     check_columns(data.schema.names, columns)
     fragments = sorted(data.get_fragments(), key=lambda fragment: fragment.path)
     return [
@@ -40,31 +53,43 @@ def check_columns(available: Sequence[str], wanted: Sequence[str]) -> None:
         raise ValueError(f"The data have no column {', '.join(missing)}; they have {', '.join(available)}.")
 
 
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _refuse_nulls(name: str, array: Any, depth: int) -> None:
+    """depth: how many arrays enclose these values."""
+    if array.null_count:
+        where = " inside its arrays" if depth else ""
+        raise ValueError(f"The column {name} has {array.null_count} nulls{where}; fill or drop them first.")
+
+
 def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
-    """A column of an Arrow table as an array [rows, …]: lists of equal length become dimensions, floats
-    float32, and integers int64. ValueError for nulls, for lists of different lengths, and for other types.
+    """A column of an Arrow table as an array [rows, …]: lists of equal length become dimensions, floats and
+    decimals float32, and integers int64. ValueError for nulls, for lists of different lengths, and for other
+    types.
     """
     import pyarrow
     import pyarrow.compute
 
     array = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     shape = [len(array)]
-    kinds = pyarrow.types
-    while (
-        kinds.is_list(array.type) or kinds.is_large_list(array.type) or kinds.is_fixed_size_list(array.type)
-    ):
+    while _is_list(array.type):
+        _refuse_nulls(name, array, len(shape) - 1)
         lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(array)).to_pylist()
-        if array.null_count or len(lengths) > 1:
-            raise ValueError(
-                f"The column {name} has rows of different lengths: {sorted(map(str, lengths))[:4]}."
-            )
+        if len(lengths) > 1:
+            raise ValueError(f"The column {name} has arrays of different lengths: {sorted(lengths)[:4]}.")
         shape.append(lengths[0] if lengths else 0)
         array = array.flatten()
-    if array.null_count:
-        raise ValueError(f"The column {name} has {array.null_count} nulls; fill or drop them first.")
+    _refuse_nulls(name, array, len(shape) - 1)
     kind = array.type
-    if pyarrow.types.is_boolean(kind) or pyarrow.types.is_integer(kind):
-        wanted: Any = np.int64
+    if pyarrow.types.is_decimal(kind):
+        array = array.cast(pyarrow.float64())
+        wanted: Any = np.float32
+    elif pyarrow.types.is_boolean(kind) or pyarrow.types.is_integer(kind):
+        wanted = np.int64
     elif pyarrow.types.is_floating(kind):
         wanted = np.float32
     else:

@@ -11,6 +11,8 @@ from typing import Any, Optional
 
 __all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
 
+_NEXT = ".next"  # of a checkpoint that replaces the one before
+
 
 def _fsspec() -> Any:
     try:
@@ -28,8 +30,8 @@ class FilesystemStore:
     data. runs_path: the folder of all runs, default PREFIX/runs. storage_options: what fsspec needs to open
     the file system. save_runs: whether runs leave checkpoints and logs.
 
-    A run has a folder RUNS/RUN_ID with "checkpoint-…" files, of which only the last one is kept, and
-    "logs". A file appears under its name only when it is complete.
+    A run has a folder RUNS/RUN_ID with the last checkpoint, "checkpoints/checkpoint", and "logs". A file
+    appears under its name only when it is complete.
     """
 
     def __init__(
@@ -93,6 +95,18 @@ class FilesystemStore:
         """The folder of the checkpoints of one run."""
         return posixpath.join(self.get_run_path(run_id), "checkpoints")
 
+    def get_checkpoint_path(self, run_id: str) -> str:
+        """The last checkpoint of one run, a file that is there after its first epoch."""
+        return posixpath.join(self.get_checkpoints_path(run_id), self.get_checkpoint_filename())
+
+    def get_checkpoint_filename(self) -> str:
+        """The name of the last checkpoint in its folder."""
+        return "checkpoint"
+
+    def saving_runs(self) -> bool:
+        """Whether runs leave checkpoints and logs."""
+        return self.save_runs
+
     def get_intermediate_path(self, run_id: str) -> str:
         """Where the rows of a DataFrame wait while it is fitted. ValueError as for `get_run_path`."""
         return self.join("intermediate", self._plain(run_id))
@@ -138,28 +152,24 @@ class FilesystemStore:
 
     # ---- runs ----
 
-    def save_checkpoint(self, run_id: str, epoch: int, data: bytes) -> None:
-        """Keeps what is needed to continue after this epoch (from 1), and forgets earlier ones."""
+    def save_checkpoint(self, run_id: str, data: bytes) -> None:
+        """Keeps what is needed to continue, and forgets what was kept before."""
         if not self.save_runs:
             return
-        folder = self.get_checkpoints_path(run_id)
-        self.write(posixpath.join(folder, f"checkpoint-{epoch:06d}"), data)
-        for number, url in self._checkpoints(run_id):
-            if number < epoch:
-                self.delete(url)
+        url, files = self.get_checkpoint_path(run_id), self.filesystem()
+        if "file" in files.protocol:
+            self.write(url, data)  # one replaces the other at once
+            return
+        # Other file systems may not replace by moving, so for a moment only the next one is there.
+        self.write(url + _NEXT, data)
+        if files.exists(url):
+            files.rm_file(self.path(url))
+        files.mv(self.path(url + _NEXT), self.path(url))
 
     def last_checkpoint(self, run_id: str) -> Optional[bytes]:
         """What `save_checkpoint` kept last; None if there is nothing."""
-        found = self._checkpoints(run_id)
-        return self.read(max(found)[1]) if found else None
-
-    def _checkpoints(self, run_id: str) -> list[tuple[int, str]]:
-        folder = self.get_checkpoints_path(run_id)
-        if not self.exists(folder):
-            return []
-        names = [posixpath.basename(path) for path in self.filesystem().ls(folder, detail=False)]
-        words = [name.removeprefix("checkpoint-") for name in names if name.startswith("checkpoint-")]
-        return [(int(w), posixpath.join(folder, f"checkpoint-{w}")) for w in words if w.isdigit()]
+        url = self.get_checkpoint_path(run_id)
+        return next((self.read(one) for one in (url, url + _NEXT) if self.exists(one)), None)
 
     def save_logs(self, run_id: str, history: Mapping[str, list[float]]) -> None:
         """Writes logs/history.json: a list per number, one entry per epoch."""

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-import keras
-
 from rueda.spark.common.store import FilesystemStore
+from rueda.spark.keras.package import keras_of, own
+
+keras = keras_of(own())
+_Callback: Any = keras.callbacks.Callback
 
 # The callbacks that only write files, where each is told its path, and the folder of the run for copies.
 _WRITERS = (
@@ -30,7 +32,7 @@ def of_rank(callbacks: Iterable[Any], rank: int) -> list[Any]:
     return [one for one in callbacks if rank == 0 or writes(one) is None]
 
 
-class Outputs(keras.callbacks.Callback):  # type: ignore[misc]
+class Outputs(_Callback):  # type: ignore[misc]
     """Copies what the callbacks of rank 0 write into the store, after each epoch and at the end.
 
     A relative path is meant below the folder of the run: its files come into being in a folder of their own,

@@ -1,4 +1,6 @@
-"""What one rank does for a `KerasEstimator`. Keras is imported when KERAS_BACKEND is as the driver has it."""
+"""What one rank does for a `KerasEstimator`. Keras is imported when the variables are as the driver wants
+them (`package.variables_of`).
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-import keras
-import numpy as np
-
-import rueda.keras as hvd
 from rueda import numpy as host
 from rueda.spark.common.data import Columns
 from rueda.spark.common.estimator import Schedule
 from rueda.spark.common.reading import Arrays, Plan, ShardReader
-from rueda.spark.keras.files import History, from_bytes, pack, to_bytes, unpack, with_file
+from rueda.spark.keras.files import (
+    History,
+    from_bytes,
+    input_shapes,
+    pack,
+    revive,
+    shaped,
+    to_bytes,
+    unpack,
+    with_file,
+)
 from rueda.spark.keras.outputs import Outputs, of_rank
+from rueda.spark.keras.package import KERAS_2, front_end_of, keras_of, own
 
-Array = np.ndarray[Any, Any]
+PACKAGE = own()
+keras, hvd = keras_of(PACKAGE), front_end_of(PACKAGE)
+_Dataset: Any = keras.utils.Sequence if PACKAGE == KERAS_2 else keras.utils.PyDataset
+_Callback: Any = keras.callbacks.Callback
 
 
 @dataclass(frozen=True)
@@ -39,21 +51,7 @@ class Recipe:
     verbose: int
 
 
-def shaped(array: Array, shape: Sequence[Optional[int]]) -> Array:
-    """The rows in the shape of an input of the model, if that is known."""
-    known = [-1 if size is None else int(size) for size in shape[1:]]
-    return array.reshape(len(array), *known) if known.count(-1) <= 1 else array
-
-
-def input_shapes(model: Any) -> list[Any]:
-    """The shapes of the inputs; empty if the model is not built yet."""
-    try:
-        return [tensor.shape for tensor in model.inputs or []]
-    except (AttributeError, ValueError):
-        return []
-
-
-class Batches(keras.utils.PyDataset):  # type: ignore[misc]
+class Batches(_Dataset):  # type: ignore[misc]
     """The batches of a rank. Keras may look at the first ones before it begins with the first.
 
     epoch: the first one of training, from 0; None for validation, which reads the same rows each time.
@@ -98,7 +96,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]
         return (*both, batch[self._columns.weight]) if self._columns.weight else (both[0], both[1])
 
 
-class Saves(keras.callbacks.Callback):  # type: ignore[misc]
+class Saves(_Callback):  # type: ignore[misc]
     """Rank 0 keeps a checkpoint and the numbers of each epoch."""
 
     def __init__(self, recipe: Recipe, history: History) -> None:
@@ -115,18 +113,11 @@ class Saves(keras.callbacks.Callback):  # type: ignore[misc]
             return
         if schedule.store.save_runs:
             checkpoint = pack(to_bytes(self.model), self.history, epoch + 1)
-            schedule.store.save_checkpoint(schedule.run_id, epoch + 1, checkpoint)
+            schedule.store.save_checkpoint(schedule.run_id, checkpoint)
             schedule.store.save_logs(schedule.run_id, self.history)
         if self.recipe.verbose:
             words = "  ".join(f"{name} {value:.4f}" for name, value in numbers.items())
             print(f"epoch {epoch + 1}/{schedule.epochs}  {words}", flush=True)
-
-
-def _revive(deserialize: Any, value: Any) -> Any:
-    """A serialized object of Keras; what else a user gave stays as it is."""
-    if isinstance(value, (list, tuple)):
-        return [_revive(deserialize, one) for one in value]
-    return deserialize(value) if isinstance(value, dict) and "class_name" in value else value
 
 
 def prepare(recipe: Recipe) -> tuple[Any, History, int]:
@@ -138,7 +129,7 @@ def prepare(recipe: Recipe) -> tuple[Any, History, int]:
     history: History = {}
     done = 0
     if checkpoint is None:
-        model = from_bytes(recipe.model, recipe.custom_objects)
+        model = from_bytes(recipe.model, recipe.custom_objects, PACKAGE)
         optimizer = keras.optimizers.deserialize(recipe.optimizer, custom_objects=dict(recipe.custom_objects))
         optimizer = hvd.DistributedOptimizer(optimizer, compression=compression)
     else:
@@ -155,9 +146,9 @@ def prepare(recipe: Recipe) -> tuple[Any, History, int]:
     with keras.saving.custom_object_scope(dict(recipe.custom_objects)):
         model.compile(
             optimizer=optimizer,
-            loss=_revive(keras.losses.deserialize, recipe.loss),
+            loss=revive(keras.losses.deserialize, recipe.loss),
             loss_weights=recipe.loss_weights,
-            metrics=_revive(keras.metrics.deserialize, recipe.metrics),
+            metrics=revive(keras.metrics.deserialize, recipe.metrics),
         )
     return model, history, done
 

@@ -14,6 +14,7 @@ from rueda.spark.common.reading import Plan, ShardReader
 
 Shapes = Optional[Sequence[Sequence[int]]]
 Function = Callable[..., torch.Tensor]
+Metric = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], torch.Tensor]
 
 
 class Batches(IterableDataset):
@@ -44,10 +45,24 @@ def take(
 
     def pick(names: Sequence[str], wanted: Shapes) -> list[torch.Tensor]:
         found = [batch[name].to(device) for name in names]
-        return [one.reshape(list(s)) for one, s in zip(found, wanted)] if wanted else found
+        return [shaped(*one) for one in zip(names, found, wanted)] if wanted else found
 
     weight = batch[columns.weight].to(device) if columns.weight else None
     return pick(columns.features, shapes[0]), pick(columns.labels, shapes[1]), weight
+
+
+def shaped(name: str, rows: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The rows of a column in the shape that input_shapes or label_shapes has for it. ValueError if they do
+    not fit.
+    """
+    try:
+        return rows.reshape(list(shape))
+    except RuntimeError:
+        each = list(rows.shape[1:])
+        raise ValueError(
+            f"A batch of {len(rows)} rows of the column {name}, each of the shape {each}, has no shape "
+            f"{list(shape)}: begin the shape with -1 for the rows, or use batch_size=1."
+        ) from None
 
 
 def as_list(outputs: Any) -> list[torch.Tensor]:
@@ -103,10 +118,30 @@ def _mean(loss: Function, output: torch.Tensor, label: torch.Tensor, weights: An
     return mean
 
 
-def named_metrics(metrics: Any) -> dict[str, Function]:
-    """A mapping, or functions under their own names; called with the output and its labels, or with the
-    lists of all outputs and labels if there are several.
+def metric_groups(metrics: Any, labels: Sequence[str]) -> list[dict[str, Metric]]:
+    """What is computed beside the loss, by name, in groups; called with the lists of outputs and labels.
+
+    metrics: a mapping, or functions under their own names, which get the output and its labels, or the lists
+    if there are several; or, as Horovod has it, lists of functions: one for every output, or one for each.
     """
-    if isinstance(metrics, Mapping):
-        return dict(metrics)
-    return {getattr(one, "__name__", type(one).__name__): one for one in metrics or []}
+    named = list(metrics.items()) if isinstance(metrics, Mapping) else [(None, one) for one in metrics or []]
+    groups = []
+    for number, (name, one) in enumerate(named):
+        if isinstance(one, (list, tuple)):
+            each = list(one) * (len(labels) if len(one) == 1 else 1)
+            parts = enumerate(zip(labels, each))
+            groups.append({f"group_{number}_{label}": _of_output(f, i) for i, (label, f) in parts})
+        else:
+            groups.append({name or getattr(one, "__name__", type(one).__name__): _of_all(one)})
+    return groups
+
+
+def _of_output(function: Function, index: int) -> Metric:
+    return lambda outputs, labels: function(outputs[index], labels[index])
+
+
+def _of_all(function: Function) -> Metric:
+    def compute(outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]) -> torch.Tensor:
+        return function(outputs[0], labels[0]) if len(outputs) == 1 else function(outputs, labels)
+
+    return compute

@@ -15,7 +15,7 @@ from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend
 from rueda.spark.common.estimator import Schedule, SharedEstimator
 from rueda.spark.common.prediction import Predictor, SharedModel
-from rueda.spark.torch.batches import as_list, functions
+from rueda.spark.torch.batches import as_list, functions, shaped
 from rueda.spark.torch.training import Recipe, train
 
 _TORCH: dict[str, tuple[Any, str]] = {
@@ -57,6 +57,8 @@ class TorchEstimator(SharedEstimator):
                 checks.check_callables(name, functions(get(name)))
         checks.check_callables("callbacks", get("callbacks"))
         metrics = get("metrics") or []
+        if isinstance(metrics, (list, tuple)):  # of groups, as Horovod has them
+            metrics = [one for group in metrics for one in (group if isinstance(group, list) else [group])]
         checks.check_callables("metrics", list(metrics.values()) if isinstance(metrics, Mapping) else metrics)
 
     def _train(self, backend: Backend, schedule: Schedule) -> Any:
@@ -78,22 +80,39 @@ class TorchEstimator(SharedEstimator):
             verbose=get("verbose"),
         )
         state, history = backend.run(train, args=(recipe,))[0]
-        model = copy.deepcopy(get("model"))
-        model.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+        # Copied together, so that the optimizer has the parameters of the copy.
+        model, optimizer = copy.deepcopy((get("model"), get("optimizer")))
+        trained = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
+        model.load_state_dict(trained["model"])
+        optimizer.load_state_dict(trained["optimizer"])
         return TorchModel(
             model=model,
+            optimizer=optimizer,
+            loss=get("loss"),
+            loss_constructors=get("loss_constructors"),
             history=history,
             run_id=schedule.run_id,
             feature_columns=get("feature_cols"),
             label_columns=get("label_cols"),
+            label_types=schedule.label_types,
             input_shapes=get("input_shapes"),
         )
 
 
-@params.with_params({**params.MODEL, "input_shapes": (None, "shapes of the inputs, with -1 for the rows")})
+_TORCH_MODEL: dict[str, tuple[Any, str]] = {
+    "input_shapes": _TORCH["input_shapes"],
+    "optimizer": (None, "the optimizer, as training has left it"),
+    "loss": (None, "the loss, or one for each label column"),
+    "loss_constructors": _TORCH["loss_constructors"],
+}
+
+
+@params.with_params({**params.MODEL, **_TORCH_MODEL})
 class TorchModel(SharedModel):
-    """A trained PyTorch model. `transform(df)` adds a column of predictions for each output: numbers, or
-    arrays of float32 if an output has several values for a row. `getModel()` returns the module.
+    """A trained PyTorch model. `transform(df)` adds a column of predictions for each output: of the label's
+    type, or vectors of Spark ML if the label is one or an output has several values for a row. Where an
+    input shape has no -1, rows are predicted one by one. `getModel()` returns the module, `getHistory()` a
+    list of epochs: `{"epoch": 0, "train": {"loss": …, "all_metrics": […]}, "validation": {…}}`.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -101,21 +120,28 @@ class TorchModel(SharedModel):
 
     def _loader(self) -> Callable[[], Predictor]:
         body = cloudpickle.dumps(self.getOrDefault("model"))
-        shapes = self.getOrDefault("input_shapes")
-        return lambda: load_predictor(body, shapes)
+        names, shapes = self.getOrDefault("feature_columns"), self.getOrDefault("input_shapes")
+        return lambda: load_predictor(body, names, shapes)
 
 
-def load_predictor(body: bytes, shapes: Any) -> Predictor:
-    """The predictions of a pickled module."""
+def load_predictor(body: bytes, names: Sequence[str], shapes: Any) -> Predictor:
+    """The predictions of a pickled module for features of these names."""
     import pickle
 
     model = pickle.loads(body).cpu().eval()
+    is_by_row = any(-1 not in shape for shape in shapes or [])
+
+    def call(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if shapes:
+            inputs = [shaped(*one) for one in zip(names, inputs, shapes)]
+        with torch.no_grad():
+            return [output.float() for output in as_list(model(*inputs))]
 
     def predict(features: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
         inputs = [torch.from_numpy(array.copy()) for array in features]
-        if shapes:
-            inputs = [one.reshape(list(shape)) for one, shape in zip(inputs, shapes)]
-        with torch.no_grad():
-            return [output.float().numpy() for output in as_list(model(*inputs))]
+        if not is_by_row:
+            return [output.numpy() for output in call(inputs)]
+        rows = [call([one[row : row + 1] for one in inputs]) for row in range(len(inputs[0]))]
+        return [torch.stack([one.reshape(-1) for one in column]).numpy() for column in zip(*rows)]
 
     return predict

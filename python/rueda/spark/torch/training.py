@@ -6,7 +6,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, TypedDict
 
 import torch
 
@@ -14,9 +14,17 @@ import rueda.torch as hvd
 from rueda.basics import is_enabled
 from rueda.spark.common.estimator import Schedule
 from rueda.spark.devices import get_available_devices
-from rueda.spark.torch.batches import Loss, Shapes, as_list, loader, match, named_metrics, take
+from rueda.spark.torch.batches import Loss, Shapes, as_list, loader, match, metric_groups, take
 
-History = dict[str, list[float]]
+Numbers = dict[str, float]
+
+
+class Epoch(TypedDict, total=False):
+    """The numbers of an epoch, as Horovod's models tell them."""
+
+    epoch: int  # from 0
+    train: dict[str, Any]  # loss and metrics by name; "all_metrics" has a mapping for each metric
+    validation: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,13 +65,12 @@ class Trainer:
         self.model, optimizer = pickle.loads(recipe.model_and_optimizer)
         losses = [make() for make in recipe.loss] if recipe.makes_loss else recipe.loss
         self.loss = Loss(losses, recipe.loss_weights)
-        self.metrics = named_metrics(recipe.metrics)
-        self.history: History = {}
-        self.epoch = 0  # epochs that are done
+        self.groups = metric_groups(recipe.metrics, recipe.schedule.columns.labels)
+        self.history: list[Epoch] = []
         state = self._last_checkpoint()
         if state is not None:
             self.model.load_state_dict(state["model"])
-            self.history, self.epoch = state["history"], state["epoch"]
+            self.history = state["history"]
         self.model.to(self.device)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         self.optimizer = hvd.DistributedOptimizer(
@@ -92,15 +99,19 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "history": self.history,
-            "epoch": self.epoch,
         }
         torch.save(state, file)
-        schedule.store.save_checkpoint(schedule.run_id, self.epoch, file.getvalue())
-        schedule.store.save_logs(schedule.run_id, self.history)
+        schedule.store.save_checkpoint(schedule.run_id, file.getvalue())
+        columns: dict[str, list[float]] = {}
+        for one in self.history:
+            for name, value in flat(one).items():
+                columns.setdefault(name, []).append(value)
+        schedule.store.save_logs(schedule.run_id, columns)
 
-    def pass_over(self, batches: Iterable[Any], is_training: bool) -> dict[str, float]:
+    def pass_over(self, batches: Iterable[Any], is_training: bool) -> dict[str, Any]:
         """One epoch. Returns loss and metrics, each the mean over all rows of all ranks."""
-        names = ["loss", *self.metrics]
+        metrics = {name: metric for group in self.groups for name, metric in group.items()}
+        names = ["loss", *metrics]
         sums = torch.zeros(1 + len(names), dtype=torch.float64)
         self.model.train(is_training)
         step = self._train_step if is_training else self._evaluate
@@ -113,11 +124,11 @@ class Trainer:
             values = [float(loss.detach())]
             with torch.no_grad():
                 plain, labels = [one.detach() for one in outputs], match(outputs, labels)
-                pair = (plain[0], labels[0]) if len(plain) == 1 else (plain, labels)
-                values += [float(metric(*pair)) for metric in self.metrics.values()]
+                values += [float(metric(plain, labels)) for metric in metrics.values()]
             sums += torch.tensor([rows, *(rows * value for value in values)], dtype=torch.float64)
         totals: list[float] = hvd.allreduce(sums, op=hvd.Sum, name="train" if is_training else "val").tolist()
-        return {name: total / totals[0] for name, total in zip(names, totals[1:])}
+        means = {name: total / totals[0] for name, total in zip(names, totals[1:])}
+        return {**means, "all_metrics": [{name: means[name] for name in group} for group in self.groups]}
 
     def _train_step(self, inputs: Any, labels: Any, weights: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
         if self.recipe.minibatch is not None:
@@ -147,8 +158,15 @@ def _transform(outputs: Any, labels: Any) -> tuple[list[torch.Tensor], list[torc
     return found, match(found, labels)
 
 
-def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
-    """Runs on every rank. Rank 0 returns the trained parameters and the history."""
+def flat(one: Epoch) -> Numbers:
+    """Loss and metrics by name; those of validation begin with val_."""
+    numbers = {name: value for name, value in one["train"].items() if name != "all_metrics"}
+    validation = {f"val_{name}": v for name, v in one.get("validation", {}).items() if name != "all_metrics"}
+    return {**numbers, **validation}
+
+
+def train(recipe: Recipe) -> Optional[tuple[bytes, list[Epoch]]]:
+    """Runs on every rank. Rank 0 returns the state of model and optimizer, and the history."""
     hvd.init()
     torch.manual_seed(recipe.schedule.seed + hvd.rank())
     schedule = recipe.schedule
@@ -156,24 +174,21 @@ def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
     batches = loader(schedule.train_plan(hvd.rank(), hvd.size()), recipe.workers[0])
     val_plan = schedule.val_plan(hvd.rank(), hvd.size())
     val_batches = loader(val_plan, recipe.workers[1]) if val_plan else None
-    while trainer.epoch < schedule.epochs:
-        numbers = trainer.pass_over(batches(trainer.epoch), True)
+    while (done := len(trainer.history)) < schedule.epochs:
+        numbers: Epoch = {"epoch": done, "train": trainer.pass_over(batches(done), True)}
         if val_batches is not None:
-            found = trainer.pass_over(val_batches(0), False)
-            numbers |= {f"val_{name}": value for name, value in found.items()}
-        trainer.epoch += 1
-        for name, value in numbers.items():
-            trainer.history.setdefault(name, []).append(value)
+            numbers["validation"] = trainer.pass_over(val_batches(0), False)
+        trainer.history.append(numbers)
         for callback in recipe.callbacks:
-            callback(trainer.epoch, numbers)
+            callback(done + 1, flat(numbers))
         if hvd.rank() == 0:
             trainer.save()
             if recipe.verbose:
-                words = "  ".join(f"{name} {value:.4f}" for name, value in numbers.items())
-                print(f"epoch {trainer.epoch}/{schedule.epochs}  {words}", flush=True)
+                words = "  ".join(f"{name} {value:.4f}" for name, value in flat(numbers).items())
+                print(f"epoch {done + 1}/{schedule.epochs}  {words}", flush=True)
     file = io.BytesIO()
     if hvd.rank() == 0:
-        torch.save({name: value.cpu() for name, value in trainer.model.state_dict().items()}, file)
+        torch.save({"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}, file)
     history = trainer.history
     hvd.shutdown()
     return (file.getvalue(), history) if file.tell() else None

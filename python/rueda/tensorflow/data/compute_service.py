@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,17 +19,23 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from rueda.tensorflow.data.registry import Client
+from rueda.tensorflow.data.registry import NEWS_SECONDS, Client
 
 SIDES = ("compute", "training")
+
+
+def check_side(dispatcher_side: str) -> None:
+    """ValueError if there is no such side."""
+    if dispatcher_side not in SIDES:
+        raise ValueError(f"dispatcher_side must be one of {SIDES}, not {dispatcher_side!r}.")
 
 
 @dataclass
 class TfDataServiceConfig:
     """How a data service is made up, and how to reach its registry.
 
-    addresses: of the registry, (host, port). key: proves everybody to everybody. timeout: seconds to wait for
-    dispatchers and workers.
+    addresses: of the registry, (host, port), or such a list for each network interface. key: proves everybody
+    to everybody. timeout: seconds to wait for dispatchers and workers.
     """
 
     dispatchers: int
@@ -39,15 +46,17 @@ class TfDataServiceConfig:
     timeout: float = 60
 
     def __post_init__(self) -> None:
-        if self.dispatcher_side not in SIDES:
-            raise ValueError(f"dispatcher_side must be one of {SIDES}, not {self.dispatcher_side!r}.")
+        check_side(self.dispatcher_side)
         if self.dispatchers < 1 or self.workers_per_dispatcher < 1:
             raise ValueError("A data service needs at least one dispatcher, and a worker for each.")
-        self.addresses = [(str(host), int(port)) for host, port in self.addresses]
+        given: Any = self.addresses
+        if isinstance(given, Mapping):
+            given = [one for addresses in given.values() for one in addresses]
+        self.addresses = list(dict.fromkeys((str(host), int(port)) for host, port in given))
 
-    def compute_client(self) -> Client:
-        """Asks the registry."""
-        return Client(self.addresses, self.key, self.timeout)
+    def compute_client(self, verbose: int = 1) -> Client:
+        """Asks the registry. verbose: from 2 on, it says on stderr what it waits for."""
+        return Client(self.addresses, self.key, self.timeout, verbose)
 
     def to_dict(self) -> dict[str, Any]:
         """What `from_dict` takes, and JSON can hold; the key is among it."""
@@ -74,14 +83,26 @@ class TfDataServiceConfig:
 
     @classmethod
     def read(
-        cls, filename: str | os.PathLike[str], wait_for_file_creation: bool = False, timeout: float = 60
+        cls,
+        filename: str | os.PathLike[str],
+        wait_for_file_creation: bool = False,
+        timeout: Optional[float] = None,
     ) -> TfDataServiceConfig:
-        """Reads a file. With wait_for_file_creation it may appear within so many seconds.
+        """Reads a file. With wait_for_file_creation it may appear within so many seconds, by default at any
+        time, because the job that writes it may be queued; meanwhile a line on stderr says so.
 
         Raises FileNotFoundError if there is none.
         """
-        deadline = time.monotonic() + timeout
-        while wait_for_file_creation and not os.path.exists(filename) and time.monotonic() < deadline:
+        began = time.monotonic()
+        news = began + NEWS_SECONDS
+        while wait_for_file_creation and not os.path.exists(filename):
+            now = time.monotonic()
+            if timeout is not None and now > began + timeout:
+                break
+            if now > news:
+                line = f"rueda: waiting for {os.fspath(filename)}, which compute_worker writes when it starts"
+                print(line, file=sys.stderr, flush=True)
+                news = now + 6 * NEWS_SECONDS
             time.sleep(0.1)
         with open(filename) as file:
             return cls.from_dict(json.load(file))
@@ -158,9 +179,10 @@ def send_to_data_service(
 tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
-def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
+def compute_worker_fn(compute_config: TfDataServiceConfig, timeout: Optional[float] = None) -> None:
     """In a process that prepares data: runs a worker, and the dispatcher of its group in the group's first
-    process, until the service ends. The process's number is RUEDA_RANK.
+    process, until the service ends. The process's number is RUEDA_RANK. timeout: seconds to wait for the
+    dispatcher, by default those of the configuration.
     """
     index = int(os.environ.get("RUEDA_RANK", "0"))
     dispatcher_id, place = divmod(index, compute_config.workers_per_dispatcher)
@@ -168,7 +190,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     dispatcher = None
     if compute_config.dispatcher_side == "compute" and place == 0:
         dispatcher = _start_dispatcher(client, dispatcher_id)
-    address = client.wait_for_dispatcher_registration(dispatcher_id)
+    address = client.wait_for_dispatcher_registration(dispatcher_id, timeout)
     worker = tf.data.experimental.service.WorkerServer(
         tf.data.experimental.service.WorkerConfig(
             dispatcher_address=address, worker_address=f"{client.own_address()}:%port%"

@@ -11,9 +11,11 @@ import contextlib
 import hashlib
 import hmac
 import json
+import math
 import os
 import socket
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ MAX_LINE_BYTES = 1 << 16
 _NONCE_BYTES = 16
 _SECONDS = 10.0  # for one question
 _LOOK_SECONDS = 0.2  # between two questions of one who waits
+NEWS_SECONDS = 10.0  # until one who waits says for what
 
 
 class Unreachable(RuntimeError):
@@ -119,13 +122,17 @@ class Registry:
 class Client:
     """Asks a registry. addresses: candidates (host, port), of which the first that answers is used.
 
-    Waiting methods raise RuntimeError in one sentence after timeout_s.
+    Waiting methods raise RuntimeError in one sentence after timeout_s. verbose: from 2 on, they say on stderr
+    what they wait for.
     """
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], key: bytes, timeout_s: float) -> None:
+    def __init__(
+        self, addresses: Sequence[tuple[str, int]], key: bytes, timeout_s: float, verbose: int = 1
+    ) -> None:
         self._addresses = list(addresses)
         self._key = key
         self._timeout_s = timeout_s
+        self._verbose = verbose
 
     def own_address(self) -> str:
         """The address of this machine on the way to the registry."""
@@ -170,22 +177,27 @@ class Client:
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: Optional[float] = None) -> str:
         """The address of a dispatcher, "host:port"."""
-        seconds = self._timeout_s if timeout is None else timeout
         what = f"dispatcher {dispatcher_id}"
-        return str(self._wait(dispatcher_id, lambda answer: answer["address"], seconds, what))
+        return str(self._wait(dispatcher_id, lambda answer: answer["address"], timeout, what))
 
     def wait_for_dispatcher_worker_registration(
-        self, dispatcher_id: int, workers: int = 1, timeout: Optional[float] = None
+        self, dispatcher_id: int, timeout: Optional[float] = None, *, workers: int = 1
     ) -> None:
         """Until so many workers of a dispatcher run."""
-        seconds = self._timeout_s if timeout is None else timeout
         what = f"{workers} workers of dispatcher {dispatcher_id}"
-        self._wait(dispatcher_id, lambda answer: answer["workers"] >= workers, seconds, what)
+        self._wait(dispatcher_id, lambda answer: answer["workers"] >= workers, timeout, what)
 
-    def _wait(self, dispatcher_id: int, found: Callable[[Any], Any], seconds: float, what: str) -> Any:
-        deadline = time.monotonic() + seconds
+    def _wait(
+        self, dispatcher_id: int, found: Callable[[Any], Any], timeout: Optional[float], what: str
+    ) -> Any:
+        seconds = self._timeout_s if timeout is None else timeout
+        began = time.monotonic()
+        news = began if self._verbose >= 2 else math.inf
         while not (value := found(self.ask("look", dispatcher=dispatcher_id))):
-            if time.monotonic() > deadline:
+            if time.monotonic() > news:
+                print(f"rueda: waiting for {what} of the data service", file=sys.stderr, flush=True)
+                news += NEWS_SECONDS
+            if time.monotonic() > began + seconds:
                 raise RuntimeError(
                     f"The data service has no {what} after {seconds:g} s: look at the output of its "
                     "processes, or raise the timeout."

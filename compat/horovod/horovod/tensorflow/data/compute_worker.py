@@ -2,7 +2,9 @@
 
 import sys
 
-from rueda.tensorflow.data.compute_worker import main
+from rueda.tensorflow.data.compute_worker import command, main
+
+__all__ = ["main"]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(main))

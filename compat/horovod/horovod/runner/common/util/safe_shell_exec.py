@@ -1,9 +1,11 @@
-"""A shell command that ends with everything it has started."""
+"""A shell command that ends with everything it has started, at the latest when its caller does."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,22 +14,79 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+import rueda
+
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
-_DRAIN_SECONDS = 3.0  # for output of processes that have left the command's session
+_KEEPER_SECONDS = 10.0  # for the keeper, to kill what is left
+_KILLED = 128 + signal.SIGKILL
+_DRAIN_SECONDS = 3.0  # for output that has not been read when the command has ended
+_KEEPER = os.path.join(os.path.dirname(os.path.abspath(rueda.__file__)), "spark", "keeper.py")
 
 
-def _kill(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)  # the command leads a session, and so a group, of its own
+def _words(command: str | Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """The command as execv takes it. FileNotFoundError if there is no such program."""
+    if isinstance(command, str):
+        return ["/bin/sh", "-c", command]
+    program = shutil.which(command[0], path=env.get("PATH", os.defpath))
+    if program is None:
+        raise FileNotFoundError(f"There is no program {command[0]!r} to execute: give its path, or set PATH.")
+    return [program, *command[1:]]
 
 
-def _terminate(process: subprocess.Popen[bytes]) -> None:
-    _kill(process, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACEFUL_TERMINATION_TIME_S)
-    _kill(process, signal.SIGKILL)
-    process.wait()
+class _Kept:
+    """A command below a keeper, which kills it when this object, or this process, ends."""
+
+    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        pipes = (os.pipe(), os.pipe())
+        self.sources = [os.fdopen(reader, "rb") for reader, _ in pipes]
+        writers = [writer for _, writer in pipes]
+        try:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", _KEEPER, *words],
+                env={**env, "RUEDA_KEEPER_FDS": ",".join(map(str, writers))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=writers,
+                start_new_session=True,
+                bufsize=0,
+            )
+        finally:
+            for writer in writers:
+                os.close(writer)
+        self._said = b""
+
+    def status(self, seconds: float) -> int | None:
+        """What the shell would say of the command: 128 + n after signal n. None if it runs on meanwhile."""
+        assert self._keeper.stdout is not None
+        while select.select([self._keeper.stdout], [], [], seconds)[0]:
+            part = self._keeper.stdout.read(512)
+            self._said += part
+            lines = self._said.split(b"\n")
+            ended = next((line for line in lines[:-1] if line.startswith(b"ended ")), None)
+            if ended is not None:
+                status = os.waitstatus_to_exitcode(int(ended.split()[1]))
+                return status if status >= 0 else 128 - status
+            if not part:  # the keeper, or the command before it had ended, was killed
+                return _KILLED
+        return None
+
+    def terminate(self) -> None:
+        """Asks the command, and what it has started, to end."""
+        assert self._keeper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.write(b"A")
+
+    def close(self) -> None:
+        """Kills what is left."""
+        assert self._keeper.stdin is not None and self._keeper.stdout is not None
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(_KEEPER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+        self._keeper.stdout.close()
 
 
 def _forward(source: Any, target: TextIO, prefix: str, with_time: bool) -> None:
@@ -36,6 +95,18 @@ def _forward(source: Any, target: TextIO, prefix: str, with_time: bool) -> None:
             stamp = time.asctime() if with_time else ""
             target.write(f"{stamp}{prefix}{line.decode(errors='replace')}")
             target.flush()
+
+
+def _wait(kept: _Kept, events: Sequence[threading.Event]) -> int:
+    """The exit status of the command, which has some seconds to end once an event is set."""
+    deadline = None
+    while (status := kept.status(_LOOK_SECONDS)) is None:
+        if deadline is None and any(event.is_set() for event in events):
+            kept.terminate()
+            deadline = time.monotonic() + GRACEFUL_TERMINATION_TIME_S
+        if deadline is not None and time.monotonic() > deadline:
+            return _KILLED
+    return status
 
 
 def execute(
@@ -50,39 +121,26 @@ def execute(
     """Runs the command and returns its exit status, 128 + n after signal n.
 
     index: lines get the prefix `[index]<stdout>:`. events: if one is set, the command is ended, with SIGTERM
-    and 5 s later SIGKILL; so it is if this call is interrupted. prefix_output_with_timestamp: lines begin
-    with the time.
+    and 5 s later SIGKILL; so it is if this call is interrupted. If this process ends, however that happens,
+    the command is killed. prefix_output_with_timestamp: lines begin with the time.
     """
-    process = subprocess.Popen(
-        command,
-        shell=isinstance(command, str),
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    sinks = (
-        (process.stdout, stdout or sys.stdout, "stdout"),
-        (process.stderr, stderr or sys.stderr, "stderr"),
-    )
+    variables = dict(os.environ if env is None else env)
+    kept = _Kept(_words(command, variables), variables)
     threads = []
-    for source, target, name in sinks:
+    targets = ((stdout or sys.stdout, "stdout"), (stderr or sys.stderr, "stderr"))
+    for source, (target, name) in zip(kept.sources, targets):
         prefix = "" if index is None else f"[{index}]<{name}>:"
         call = (source, target, prefix, prefix_output_with_timestamp)
         threads.append(threading.Thread(target=_forward, args=call, daemon=True))
         threads[-1].start()
     try:
-        while process.poll() is None:
-            if any(event.is_set() for event in events or ()):
-                _terminate(process)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LOOK_SECONDS)
+        return _wait(kept, events or ())
+    except BaseException:  # Ctrl-C
+        now = threading.Event()
+        now.set()
+        _wait(kept, [now])
+        raise
     finally:
-        if process.poll() is None:
-            _terminate(process)
-        _kill(process, signal.SIGKILL)  # what it has left in its group
+        kept.close()
         for thread in threads:
             thread.join(_DRAIN_SECONDS)
-    status = process.returncode
-    return status if status >= 0 else 128 - status
