@@ -14,7 +14,7 @@ from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, interruption, mpi, policy, stacks
+from rueda import _core, distribution, epochs, errors, interruption, mpi, policy, stacks
 from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
@@ -90,6 +90,7 @@ class HorovodBasics:
         """
         communicator = _check_comm(comm)
         sets = _check_process_sets(process_sets)
+        distribution.warn_once(stacklevel=2)
         with self._lock:
             if epochs.is_forked():
                 raise ValueError(INIT_FAILED.format(cause=FORKED))
