@@ -9,7 +9,7 @@ help:
 	@echo "make test    every check there is; the last line is 'N passed, N failed, N skipped'"
 	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
-	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 15 minutes"
+	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
 	@echo "make wheel   dist/rueda_train-*.whl"
 	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
