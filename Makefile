@@ -1,15 +1,16 @@
-# demo and test run setup first; bench and wheel install what they need. See docs/install.md.
+# demo, test and figure run setup first; bench and wheel install what they need. See docs/install.md.
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test test-matrix bench wheel wheels clean
+.PHONY: help setup demo test test-matrix bench figure wheel wheels clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
 	@echo "make test    every check there is; the last line is 'N passed, N failed, N skipped'"
 	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
-	@echo "make wheel   dist/rueda-*.whl"
+	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
+	@echo "make wheel   dist/rueda_train-*.whl"
 	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
 
@@ -28,6 +29,10 @@ test-matrix: setup
 bench:
 	@tools/setup.sh bench
 	@$(VENV) bench/run.py
+
+# At a quarter of the usual rate the cores of a small machine are not the limit: docs/bench.md.
+figure: setup
+	@$(VENV) bench/compare --parts replay --rounds 3 --rate 250mbit --out build/bench/figure --figure docs/scaling.svg
 
 wheel:
 	@tools/setup.sh apt

@@ -38,6 +38,7 @@ GLIBC_LIBRARIES = {
     "ld-linux-aarch64.so.1",
 }
 MINIMAL_CMAKE = (3, 25)
+FORMER_NAME = "rueda"  # of the distribution; on PyPI another project has it
 TARGETS = ["rueda", "rueda_cli", "rueda_jax", "rueda_tensorflow", "rueda_torch"]
 
 
@@ -65,6 +66,11 @@ def project() -> Dict[str, Any]:
     with open(ROOT / "pyproject.toml", "rb") as file:
         table: Dict[str, Any] = tomllib.load(file)["project"]
     return table
+
+
+def stem_of(table: Dict[str, Any]) -> str:
+    """What the names of its files begin with: the distribution, as file names spell it, and its version."""
+    return f"{re.sub('[-_.]+', '_', table['name']).lower()}-{table['version']}"
 
 
 def find_tool(name: str) -> Optional[str]:
@@ -182,7 +188,7 @@ def build_wheel(
 def write_wheel(directory: Path, build: Build) -> str:
     """Builds the binaries and writes the wheel into directory; returns its name."""
     table = project()
-    stem = f"{table['name']}-{table['version']}"
+    stem = stem_of(table)
     with tempfile.TemporaryDirectory() as scratch:
         prefix = Path(scratch)
         build_binaries(prefix, build)
@@ -223,7 +229,7 @@ def add_metadata(
 def build_sdist(sdist_directory: str, config_settings: Optional[Dict[str, Any]] = None) -> str:
     """PEP 517: the tracked files, and PKG-INFO."""
     table = project()
-    stem = f"{table['name']}-{table['version']}"
+    stem = stem_of(table)
     name = f"{stem}.tar.gz"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(Path(sdist_directory) / name, "w:gz", format=tarfile.PAX_FORMAT) as archive:
@@ -245,6 +251,6 @@ def get_requires_for_build_wheel(config_settings: Optional[Dict[str, Any]] = Non
 
 if __name__ == "__main__":
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist")
-    for old in directory.glob("rueda-*.whl"):
+    for old in (*directory.glob("rueda_train-*.whl"), *directory.glob(f"{FORMER_NAME}-*.whl")):
         old.unlink()
     print(directory / build_wheel(str(directory)))

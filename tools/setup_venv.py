@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STAMPS = Path(sys.prefix) / ".rueda"
 DIST = ROOT / "dist"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+FORMER_NAME = "rueda"  # of the distribution rueda-train
 WHEEL_INPUTS = [
     "src",
     "include",
@@ -95,14 +96,24 @@ def build_wheel() -> None:
 
 
 def install_wheel() -> None:
-    wheels = sorted(DIST.glob("rueda-*.whl"))
+    """The wheel; first without the distribution of the former name, which would own the same files."""
+    if has_distribution(FORMER_NAME):
+        run(*PIP, "uninstall", "-y", FORMER_NAME)
+    wheels = sorted(DIST.glob("rueda_train-*.whl"))
     run(*PIP, "install", "--no-index", "--no-deps", "--force-reinstall", str(wheels[-1]))
 
 
 def has_distribution(name: str) -> bool:
-    """Whether .venv holds the distribution (on disk: this process may have cached an older state)."""
+    """Whether .venv holds the distribution, by its name in file names ("rueda_train").
+
+    Looks on disk, because this process may have cached an older state.
+    """
     libraries = Path(sys.prefix) / "lib"
     return any(libraries.glob(f"python*/site-packages/{name}-*.dist-info"))
+
+
+def is_rueda_installed() -> bool:
+    return has_distribution("rueda_train") and not has_distribution(FORMER_NAME)
 
 
 def install_alias() -> None:
@@ -119,8 +130,8 @@ def main() -> None:
     step("spark", files, lambda: has_distribution("pyspark"), install_spark)
     step("ray", ["tools/requirements-ray.txt"], lambda: has_distribution("ray"), install_ray)
     wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
-    step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda-*.whl")), build_wheel)
-    step("install rueda", wheel_inputs, lambda: has_distribution("rueda"), install_wheel)
+    step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda_train-*.whl")), build_wheel)
+    step("install rueda", wheel_inputs, is_rueda_installed, install_wheel)
     if (ROOT / "compat" / "horovod" / "pyproject.toml").exists():
         step("install horovod alias", ["compat/horovod"], lambda: has_distribution("horovod"), install_alias)
 

@@ -1,11 +1,11 @@
 """Measures rueda and its peers in the same run: ``python bench/compare``.
 
 Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (really
-trains a small network, against DDP), ``replay`` (training between hosts with limited links, and the figure of
-scaling efficiency; needs root), ``links`` (how much of a limited link's rate an allreduce uses, and training
-that crosses the step; needs root). Each library runs once in every round, in turns. The results are written
-to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the reason. No figure
-is printed that this run did not measure.
+trains a small network, against DDP), ``replay`` (training between hosts with limited links, against DDP over
+Gloo, and its figure; needs root), ``links`` (how much of a limited link's rate an allreduce uses, and
+training that crosses the step; needs root). Each library runs once in every round, in turns. The results are
+written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the reason. No
+figure is printed that this run did not measure.
 
 As root, everything except the installation of peers happens in a network namespace of its own, whose TCP uses
 the congestion control of ``--congestion``. With BBR, the default of some kernels, loopback reaches only half
@@ -15,7 +15,6 @@ of its bandwidth.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import random
@@ -24,10 +23,10 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
-import figure
 import links
 import peers
 import ratios
+import replay
 
 import tools
 
@@ -126,44 +125,6 @@ def train(options: argparse.Namespace) -> Any:
     return {"rounds": rounds, "rueda_over_ddp": over_ddp._asdict()}
 
 
-def gloo_replay(options: argparse.Namespace, ranks: int, row: Dict[str, Any]) -> float:
-    """Efficiency of DDP's buckets over Gloo on the same hosts, computing as long as rueda's replay did."""
-    spec = f"{tools.model_path(options.model)}:{options.steps}:{row['compute_ms']}"
-    found = links.gloo_between_hosts(options.out, ranks, options.rate, 1200, "replay", spec)
-    return 1e3 * float(row["compute_ms"]) / found["step"]
-
-
-def replay(options: argparse.Namespace) -> Any:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise SystemExit(
-            "bench/compare: replay draws a figure; pip install matplotlib, or leave replay out of --parts"
-        )
-    names = {"auto": "rueda", "parameter-server": "parameter servers"}
-    report = options.out / "replay.json"
-    worlds = options.replay_ranks.split(",")
-    series: Dict[str, List[float]] = {name: [] for name in [*names.values(), "Gloo, DDP's buckets"]}
-    ideal, rows = [], []
-    for ranks in worlds:
-        arguments = ["replay", "-np", ranks, "--rate", options.rate, "--model", options.model]
-        arguments += ["--strategy", ",".join(names), "--iterations", str(options.steps)]
-        tools.run([tools.rueda_command(), "bench", *arguments, "--json", str(report)], 1200)
-        found = json.loads(report.read_text())["results"]
-        for row in found:
-            series[names[row["strategy"]]].append(row["efficiency"])
-        series["Gloo, DDP's buckets"].append(gloo_replay(options, int(ranks), found[0]))
-        ideal.append(found[0]["ideal_efficiency"])
-        rows += found
-    stretched = f"computing slept {rows[0]['dilation']:g} times as long as the model's file says"
-    note = f"links of {options.rate}, {stretched}"
-    title = f"Scaling efficiency, {options.model}"
-    groups = [f"{ranks} hosts" for ranks in worlds]
-    (options.out / "scaling.svg").write_text(figure.bars(title, note, groups, series, ideal))
-    print(f"\nreplayed training of {options.model}, links of {options.rate}: scaling efficiency")
-    for name, values in {**series, "ideal": ideal}.items():
-        print(f"{name:<22}" + "".join(f"{100 * value:>9.1f} %" for value in values))
-    return {"series": series, "ideal": ideal, "ranks": worlds, "rows": rows}
-
-
 def limited_links(options: argparse.Namespace) -> Any:
     shares = links.measure(options.out, min(options.rounds, 3))
     return {"shares": shares, "cross_step": links.cross_step(options.out, options.rate, options.steps)}
@@ -183,6 +144,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", default="1gbit", help="replay: rate of the links")
     parser.add_argument("--replay-ranks", default="2,4,8", help="replay: numbers of hosts")
     parser.add_argument("--steps", type=int, default=4, help="replay: steps measured")
+    parser.add_argument("--figure", type=Path, help="replay: where the figure is written as well")
     parser.add_argument("--out", type=Path, default=tools.ROOT / "build" / "bench" / "compare")
     options = parser.parse_args()
     unknown = set(options.parts.split(",")) - set(PARTS)
@@ -193,6 +155,7 @@ def parse() -> argparse.Namespace:
     if options.rounds < 1 or options.ranks < 2:
         parser.error("compare at least 2 ranks in at least 1 round")
     options.out = options.out.resolve()
+    options.figure = options.figure and options.figure.resolve()
     return options
 
 
@@ -224,7 +187,7 @@ def main() -> int:
         ("collective", lambda: collective(options, present, left_out)),
         ("burst", lambda: burst(options, present, left_out)),
         ("train", lambda: train(options)),
-        ("replay", lambda: replay(options)),
+        ("replay", lambda: replay.measure(options)),
         ("links", lambda: limited_links(options)),
     ]
     for name, part in wanted:

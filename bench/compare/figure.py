@@ -1,31 +1,17 @@
-"""Scaling efficiency as bars: an SVG that shows in a README, drawn with matplotlib."""
+"""Shares as bars: an SVG that shows in a README, drawn with matplotlib."""
 
 from __future__ import annotations
 
 import io
-from typing import Dict, List
+from typing import Any, Dict, List, Tuple
 
 COLOURS = ["#1b6ca8", "#e08214", "#7a7a7a", "#4d9221", "#8e44ad"]
 GROUP = 0.8  # width of a group's bars together; 1 is the distance between groups
 ROOM = 8.0  # percent: a bar of this height holds its own label; a lower bar has the label on top
 
 
-def bars(title: str, note: str, groups: List[str], series: Dict[str, List[float]], ideal: List[float]) -> str:
-    """Draws groups along the axis: in each a bar of each series (0..1), and the ideal as a line across it."""
-    import matplotlib  # imported here, because runs without a figure need none
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": "rueda",
-            "font.size": 9,
-            "font.sans-serif": ["DejaVu Sans", "Arial"],
-        }
-    )
-    drawing, axes = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
+def draw_series(axes: Any, series: Dict[str, List[float]]) -> None:
+    """The bars, each with its height as a label."""
     width = GROUP / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
         lefts = [group - GROUP / 2 + place * width for group in range(len(values))]
@@ -46,13 +32,43 @@ def bars(title: str, note: str, groups: List[str], series: Dict[str, List[float]
                 color="white" if is_inside else "black",
             )
             label.set_gid(f"label-{place}-{group}")
-    for group, share in enumerate(ideal):
+
+
+def bars(
+    title: str,
+    axis: str,
+    note: str,
+    groups: List[str],
+    series: Dict[str, List[float]],
+    ideal: Tuple[str, List[float]],
+) -> str:
+    """Draws groups along the axis: in each a bar of each series (0..1), and the ideal as a line across it.
+
+    axis: what the heights are, in %. ideal: what the line means, and its height in each group.
+    """
+    import matplotlib  # imported here, because runs without a figure need none
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "rueda",
+            "font.size": 9,
+            "font.sans-serif": ["DejaVu Sans", "Arial"],
+        }
+    )
+    drawing, axes = pyplot.subplots(figsize=(7.6, 4.2), layout="constrained")
+    draw_series(axes, series)
+    for group, share in enumerate(ideal[1]):
         axes.plot(
-            [group - 0.46, group + 0.46], [100 * share] * 2, "k--", lw=1, label="" if group else "ideal"
+            [group - 0.46, group + 0.46], [100 * share] * 2, "k--", lw=1, label="" if group else ideal[0]
         )
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylim(0, 108)
-    axes.set_yticks(range(0, 101, 20), [f"{tenth} %" for tenth in range(0, 101, 20)])
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel(axis)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#ddd")
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -14,7 +14,7 @@ from ctypes import byref, c_int32, c_uint8
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, init_arguments, interruption, mpi, policy, stacks
+from rueda import _core, distribution, epochs, errors, init_arguments, interruption, mpi, policy, stacks
 from rueda.process_sets import ProcessSet, global_process_set, process_set_table
 
 REPEATED = (
@@ -88,6 +88,7 @@ class HorovodBasics:
         group = mpi.group_of(comm) if communicator else None
         for process_set in sets:
             process_set.place_in(group)
+        distribution.warn_once(stacklevel=2)
         with self._lock:
             if epochs.is_forked():
                 raise ValueError(errors.INIT_FAILED.format(cause=errors.FORKED))

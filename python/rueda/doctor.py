@@ -25,9 +25,11 @@ FRONT_ENDS = ("numpy", "torch", "tensorflow", "jax", "keras")
 def look() -> Answer:
     """Python, this package, and which frameworks are installed."""
     import rueda
+    from rueda import distribution
 
+    folder = distribution.package_folder()
     facts = {"python": f"{platform.python_version()}, {sys.executable}"}
-    facts["package rueda"] = f"{rueda.__version__}, {Path(rueda.__file__).parent}"
+    facts["package rueda"] = f"{getattr(rueda, '__version__', 'of unknown version')}, {folder}"
     facts["package horovod"] = _who_owns_horovod()
     found = [name for name in FRONT_ENDS if importlib.util.find_spec(name) is not None]
     for name in FRONT_ENDS:
@@ -39,7 +41,14 @@ def look() -> Answer:
             "`import horovod` finds a package that is not rueda's; uninstall horovod to run scripts through "
             "the alias package"
         )
-    return {"facts": facts, "broken": [], "advice": advice, "frameworks": found}
+    problem = distribution.problem(folder, sys.path)
+    other = distribution.namesake(folder, sys.path)
+    if other and not problem:
+        advice.append(
+            f"the distributions {distribution.NAME} and {other} own the same folder, and uninstalling one "
+            f"breaks the other: run `pip uninstall {distribution.OTHER}`, then {distribution.AGAIN}"
+        )
+    return {"facts": facts, "broken": [problem] if problem else [], "advice": advice, "frameworks": found}
 
 
 def _who_owns_horovod() -> str:

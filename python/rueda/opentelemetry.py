@@ -12,7 +12,7 @@ from typing import Any
 from rueda import _core
 from rueda.basics import basics
 
-NO_API = "rueda.opentelemetry: OpenTelemetry is not installed; pip install 'rueda[opentelemetry]'."
+NO_API = "rueda.opentelemetry: OpenTelemetry is not installed; pip install 'rueda-train[opentelemetry]'."
 # An instrument that is not asked in every collection gets no older values.
 LONGEST_COLLECTION_S = 1.0
 UNITS = {"seconds": "s", "bytes": "By"}

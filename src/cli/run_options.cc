@@ -179,7 +179,8 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_option("--num-nccl-streams", tuning.num_nccl_streams)->group("");
   app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
   app.add_option("--metrics-port", tuning.metrics_port,
-                 "local rank N answers Prometheus on port N + this one of its host's loopback");
+                 "local rank N answers Prometheus on port N + this one of its host's loopback, or of "
+                 "RUEDA_METRICS_ADDRESS");
   // These flags need no action: there is one controller, nothing is cached between jobs, and TCP
   // is always allowed.
   app.add_flag("--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");

@@ -69,10 +69,12 @@ Section examine_front_ends(const std::string& own_path) {
   about.exit_status = asked.exit_status();
   const auto said = read_answer(about.text);
   if (about.is_in_time && about.exit_status != 0 && about.text.find("No module named") != std::string::npos) {
-    section.advise(
-        fmt::format("{} has no package rueda ({}); install the wheel there, or set RUEDA_PYTHON to "
-                    "the Python that has it",
-                    python.value(), last_line(about.text)));
+    // Python says this name without quotes if there is a package rueda that has no such module.
+    const bool is_foreign = about.text.find("No module named rueda.doctor") != std::string::npos;
+    section.advise(fmt::format(
+        "{} has {} ({}); {}install the wheel there, or set RUEDA_PYTHON to the Python that has it",
+        python.value(), is_foreign ? "a package rueda that is another project's" : "no package rueda",
+        last_line(about.text), is_foreign ? "run `pip uninstall rueda`, then " : ""));
     return section;
   }
   add_answer(section, about);

@@ -30,7 +30,7 @@ constexpr Nanos kPythonLimit = 20 * kSecond;
 constexpr const char* kPackages = R"(
 import json, platform
 from importlib import metadata
-names = ("rueda", "torch", "tensorflow", "keras", "jax", "jaxlib", "numpy",
+names = ("rueda-train", "torch", "tensorflow", "keras", "jax", "jaxlib", "numpy",
          "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 found = {"python": platform.python_version()}
 for name in names:

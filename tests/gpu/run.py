@@ -142,11 +142,9 @@ def why_not(facts: Dict[str, Any]) -> str:
     if sys.version_info < (3, 10):
         return f"The GPU suite needs Python 3.10 or newer, and this is {platform.python_version()}."
     try:
-        importlib.metadata.version("rueda")
+        importlib.metadata.version("rueda-train")
     except importlib.metadata.PackageNotFoundError:
-        return (
-            "The GPU suite tests an installed rueda, and there is none; run `pip install rueda-….whl` first."
-        )
+        return "The GPU suite tests an installed rueda, and there is none: `pip install rueda_train-….whl`."
     if "error" in facts:
         return f"The GPU suite needs torch with CUDA, but torch cannot be used: {facts['error']}."
     if not facts["gpus"]:
@@ -156,8 +154,8 @@ def why_not(facts: Dict[str, Any]) -> str:
 
 def machine(facts: Dict[str, Any]) -> Dict[str, Any]:
     """What the report says about this machine."""
-    versions = {}
-    for package in ("rueda", "jax", "cupy-cuda12x", "cupy-cuda13x", "numba"):
+    versions = {"rueda": importlib.metadata.version("rueda-train")}
+    for package in ("jax", "cupy-cuda12x", "cupy-cuda13x", "numba"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

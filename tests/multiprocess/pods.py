@@ -198,9 +198,16 @@ class Cluster:
         self._node.wait(10)
 
 
+# What the pod's own fields say: the number of its Job, and the cores that it asks for.
+FIELDS = {"fieldRef": "6e3f0a52-5b51-4f2e-9d0c-0c8b7d3c9a11", "resourceFieldRef": "1"}
+
+
 def variables_of(container: Dict[str, Any], index: Optional[int] = None) -> Dict[str, str]:
     """The environment of a container: the manifest's variables, and its index in an Indexed Job."""
-    given = {entry["name"]: entry["value"] for entry in container.get("env", [])}
+    given = {}
+    for entry in container.get("env", []):
+        (source,) = entry.get("valueFrom", {"": ""})
+        given[entry["name"]] = entry["value"] if "value" in entry else FIELDS[source]
     return given if index is None else {**given, "JOB_COMPLETION_INDEX": str(index)}
 
 

@@ -160,3 +160,17 @@ def test_every_front_end_that_can_be_imported_is_tried(tmp_path):
 def test_an_unknown_option_is_refused():
     done = doctor("--verbose")
     assert done.returncode == 2 and "--verbose is no option of rueda doctor" in done.stderr
+
+
+def test_another_projects_package_of_that_name_is_not_taken_for_a_missing_one(tmp_path):
+    (tmp_path / "rueda").mkdir()
+    (tmp_path / "rueda/__init__.py").write_text('"""Measures the wind."""')
+    done = doctor("--json", PYTHONPATH=str(tmp_path))
+    (said,) = [
+        one["sentence"] for one in json.loads(done.stdout)["problems"] if "has a package" in one["sentence"]
+    ]
+    assert "has a package rueda that is another project's" in said and "pip uninstall rueda" in said
+    (tmp_path / "rueda/__init__.py").unlink()
+    (tmp_path / "rueda").rmdir()
+    without = doctor("--json", PYTHONPATH=str(tmp_path), PYTHONNOUSERSITE="1")
+    assert "another project" not in without.stdout

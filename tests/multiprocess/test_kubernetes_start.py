@@ -221,6 +221,34 @@ def test_name_that_never_comes_is_named_with_its_variable(ranks: Ranks) -> None:
         assert "host name train-0.train (RUEDA_STORE) of rank 0" in pod.output, pod.output
 
 
+def other_secret(cluster: Cluster) -> str:
+    """A Secret that was made anew, as another pod has it mounted."""
+    cluster.mount_secret("/run/secrets/anew/key", secrets.token_hex(32))
+    return "/run/secrets/anew/key"
+
+
+def test_pod_with_another_secret_ends_long_before_the_start_timeout(ranks: Ranks) -> None:
+    ranks.mount_secret()
+    ranks.cluster.publish(ranks.first, "10.77.0.1")
+    first = ranks.start(0)
+    refused = ranks.start(1, RUEDA_SECRET_FILE=other_secret(ranks.cluster))
+    assert refused.wait() == 1
+    assert "does not know the secret of job" in refused.output
+    first.await_text("refused a connection")
+
+
+def test_pods_wait_for_the_end_of_an_earlier_job_of_their_name(ranks: Ranks) -> None:
+    ranks.mount_secret()
+    ranks.cluster.publish(ranks.first, "10.77.0.1")
+    earlier = ranks.start(0, RUEDA_JOB="earlier", RUEDA_SECRET_FILE=other_secret(ranks.cluster))
+    pods = {1: ranks.start(1)}
+    pods[1].await_text("still looking for rank 0")
+    earlier.process.terminate()
+    earlier.wait()
+    pods |= {index: ranks.start(index) for index in (0, 2, 3)}
+    ranks.assert_right(pods)
+
+
 # What Kubeflow Trainer adds to the trainer's container.
 def pet_variables(nodes: int, per_node: int, node: int) -> Dict[str, str]:
     return {
@@ -245,6 +273,20 @@ def test_train_job_of_one_process_in_a_pod_needs_no_torchrun(cluster: Cluster) -
     for node, pod in enumerate(pods):
         assert pod.wait() == 0, pod.output
         assert f"FACTS {node} 2 0 1 3 3\n" in pod.output
+
+
+def test_train_job_with_another_secret_in_one_pod_ends_there(cluster: Cluster) -> None:
+    """The ranks know only the host of rank 0, and try 16 ports."""
+    container = container_of("trainjob/runtime.yaml")
+    cluster.mount_secret(variables_of(container)["RUEDA_SECRET_FILE"], secrets.token_hex(32))
+    cluster.publish("train-node-0-0.train", "10.77.0.1")
+    pods = []
+    for node, more in enumerate([{}, {"RUEDA_SECRET_FILE": other_secret(cluster)}]):
+        variables = {**variables_of(container, node), **pet_variables(2, 1, node), **more}
+        pods.append(cluster.start(f"train-node-0-{node}", [sys.executable, "train.py"], variables))
+    assert variables["RUEDA_START_TIMEOUT"] == "600"
+    assert pods[1].wait() == 1
+    assert "does not know the secret of job" in pods[1].output
 
 
 def test_torchrun_starts_two_ranks_in_each_of_two_pods(cluster: Cluster) -> None:

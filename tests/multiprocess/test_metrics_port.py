@@ -47,9 +47,9 @@ def _job(folder, *options, **environment):
             job.kill()
 
 
-def _ask(port, token=None, path="/metrics", method="GET"):
+def _ask(port, token=None, path="/metrics", method="GET", host="127.0.0.1"):
     fields = {} if token is None else {"Authorization": f"Bearer {token}"}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
     with contextlib.closing(connection):
         connection.request(method, path, headers=fields)
         answer = connection.getresponse()
@@ -139,6 +139,27 @@ def test_the_token_follows_from_the_secret_and_goes_into_the_file_named(folder):
     token = hmac.new(secret, b"rueda metrics", hashlib.sha256).hexdigest()
     assert (folder / "token").read_text() == token + "\n"
     assert (folder / "token").stat().st_mode & 0o777 == 0o640
+    assert not (folder / f"rueda/metrics-{port}.token").exists()
+
+
+def test_a_given_token_opens_the_port_at_another_address(folder):
+    """As a pod has it: its Secret is a link to a file that nobody may write."""
+    token = os.urandom(32).hex()
+    (folder / "data").write_text(token)
+    (folder / "data").chmod(0o440)
+    (folder / "token").symlink_to(folder / "data")
+    port = free_ports(2)
+    options = {
+        "RUEDA_METRICS_PORT": str(port),
+        "RUEDA_METRICS_ADDRESS": "127.0.0.3",
+        "RUEDA_METRICS_TOKEN_FILE": str(folder / "token"),
+    }
+    with _job(folder, **options):
+        assert _ask(port, token, host="127.0.0.3")[0] == _ask(port + 1, token, host="127.0.0.3")[0] == 200
+        assert _ask(port, "0" * 64, host="127.0.0.3")[0] == 401
+        with pytest.raises(ConnectionRefusedError):
+            _ask(port, token)
+    assert (folder / "data").read_text() == token
     assert not (folder / f"rueda/metrics-{port}.token").exists()
 
 

@@ -126,6 +126,8 @@ if os.environ["RUEDA_RANK"] == "1":
     texts = refusals(job)
     assert "secret" in texts[1], texts
     assert "secret" in texts[0] or "rank 1" in texts[0], texts
+    if store.startswith("tcp"):
+        assert "rank 1" in texts[0] and "The store has refused a caller meanwhile" in texts[0], texts
     if store == "tcp":  # rank 0 hears of it only as the one that serves the store
         assert "refused a connection" in job.everything()
 

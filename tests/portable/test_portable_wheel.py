@@ -44,11 +44,11 @@ def bare(tmp_path_factory) -> Path:
 
 
 def binaries_of(folder: Path) -> List[Path]:
-    return [*sorted(folder.glob("rueda/lib/*.so")), folder / "rueda-0.1.0.data/scripts/rueda"]
+    return [*sorted(folder.glob("rueda/lib/*.so")), folder / "rueda_train-0.1.0.data/scripts/rueda"]
 
 
 def test_the_tag_is_that_of_rhel_8():
-    assert Path(WHEEL).name == "rueda-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
+    assert Path(WHEEL).name == "rueda_train-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
 
 
 def test_reductions_use_the_instructions_of_this_machine(bare):
@@ -86,7 +86,7 @@ def test_the_library_exports_its_c_functions_alone(unpacked):
 
 
 def test_what_is_linked_is_listed_with_its_licence(unpacked):
-    info = unpacked / "rueda-0.1.0.dist-info"
+    info = unpacked / "rueda_train-0.1.0.dist-info"
     listing = json.loads((info / "sboms" / "rueda.cdx.json").read_text())
     names = {component["name"] for component in listing["components"]}
     assert "openssl" in names and "libc++ (of Zig)" in names and "libstdc++" not in names

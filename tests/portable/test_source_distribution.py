@@ -40,7 +40,7 @@ def succeed(command: List[object], env: Dict[str, str], limit_s: float = 120) ->
 def unpack(tmp_path: Path) -> Path:
     with tarfile.open(SOURCE) as archive:
         archive.extractall(tmp_path)
-    return tmp_path / "rueda-0.1.0"
+    return tmp_path / "rueda_train-0.1.0"
 
 
 def test_no_link_leads_out_of_it(tree: Path) -> None:
@@ -61,7 +61,7 @@ def test_the_compiler_of_this_machine_builds_the_wheel(tree: Path, tmp_path: Pat
     env = environment(tmp_path, {})  # as the stage cpp, whose objects ccache then has
     pip = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation"]
     succeed([*pip, "-w", tmp_path / "dist", tree], env, BUILD_LIMIT_S)
-    (wheel,) = (tmp_path / "dist").glob("rueda-0.1.0-py3-none-manylinux_*.whl")
+    (wheel,) = (tmp_path / "dist").glob("rueda_train-0.1.0-py3-none-manylinux_*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "unpacked")
     env["PYTHONPATH"] = str(tmp_path / "unpacked")
     succeed([sys.executable, "-S", "-c", "import rueda; from rueda.basics import basics; basics.init()"], env)

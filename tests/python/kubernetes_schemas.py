@@ -1,8 +1,9 @@
 """Strict validators for the kinds that deploy/kubernetes uses: an unknown field is refused.
 
 Schemas of Kubernetes' own kinds are in kubernetes-validate; those of JobSet and Kubeflow Trainer are made
-from the models in kubeflow-trainer-api. MPI Operator publishes no such package: its few fields are listed
-here, and its pod templates are checked as Kubernetes' own. What admission webhooks refuse is not covered.
+from the models in kubeflow-trainer-api. MPI Operator and Prometheus Operator publish no such package: their
+few fields are listed here, and pod templates are checked as Kubernetes' own. What admission webhooks refuse
+is not covered.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _API_VERSIONS = {
     "TrainingRuntime": "trainer.kubeflow.org/v1alpha1",
     "TrainJob": "trainer.kubeflow.org/v1alpha1",
     "MPIJob": "kubeflow.org/v2beta1",
+    "PodMonitor": "monitoring.coreos.com/v1",
 }
 
 
@@ -63,7 +65,8 @@ def _validator(document: Document, release: str) -> jsonschema.protocols.Validat
 def _core(kind: str, api_version: str, release: str) -> jsonschema.protocols.Validator:
     newest = [one for one in kubernetes_validate.utils.all_versions() if one.startswith(release)][-1]
     folder = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
-    name = f"{kind.lower()}-{api_version.replace('/', '-')}.json"
+    group, _, version = api_version.rpartition("/")
+    name = "-".join([kind.lower(), *([group.split(".")[0]] if group else []), version]) + ".json"
     schema, definitions = (
         json.loads((folder / f"v{newest}-local-strict" / file).read_text())
         for file in (name, "_definitions.json")
@@ -75,7 +78,8 @@ def _core(kind: str, api_version: str, release: str) -> jsonschema.protocols.Val
 
 @functools.cache
 def _custom(kind: str) -> jsonschema.protocols.Validator:
-    schema = _MPI_JOB if kind == "MPIJob" else _MODELS[kind].model_json_schema(by_alias=True)
+    by_hand = {"MPIJob": _MPI_JOB, "PodMonitor": _POD_MONITOR}
+    schema = by_hand.get(kind) or _MODELS[kind].model_json_schema(by_alias=True)
     schema["properties"]["apiVersion"] = {"const": _API_VERSIONS[kind]}
     schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
     return jsonschema.Draft202012Validator(_strict(schema))
@@ -128,5 +132,23 @@ _MPI_JOB = _fields(
             suspend=_FLAG,
             ttlSecondsAfterFinished=_NUMBER,
         ),
+    ),
+)
+_POD_MONITOR = _fields(
+    apiVersion=_TEXT,
+    kind=_TEXT,
+    metadata=_fields(("name",), name=_TEXT, namespace=_TEXT, labels=_MAP, annotations=_MAP),
+    spec=_fields(
+        ("selector", "podMetricsEndpoints"),
+        selector=_fields(matchLabels=_MAP),
+        podMetricsEndpoints={
+            "type": "array",
+            "items": _fields(
+                port=_TEXT,
+                path=_TEXT,
+                interval=_TEXT,
+                authorization=_fields(credentials=_fields(("key",), name=_TEXT, key=_TEXT)),
+            ),
+        },
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import itertools
 import json
@@ -81,7 +82,9 @@ def test_ddp_buckets_hold_every_tensor_once_in_order() -> None:
 def figure_of(series: dict[str, list[float]], ideal: list[float]) -> ElementTree.Element:
     pytest.importorskip("matplotlib")
     groups = [f"{2 << i} hosts" for i in range(len(ideal))]
-    return ElementTree.fromstring(load("figure").bars("A & B", "note", groups, series, ideal))
+    return ElementTree.fromstring(
+        load("figure").bars("A & B", "% of it", "note", groups, series, ("ideal", ideal))
+    )
 
 
 def bar_of(root: ElementTree.Element, place: int, group: int) -> tuple[float, float]:
@@ -96,7 +99,36 @@ def test_figure_is_svg_with_a_bar_for_every_value() -> None:
     heights = [bottom - top for top, bottom in (bar_of(root, place, g) for place in (0, 1) for g in (0, 1))]
     assert [height / heights[0] for height in heights] == pytest.approx([1, 0.5, 0.9, 0.4], abs=1e-3)
     texts = [one.text for one in root.iter()]
-    assert all(text in texts for text in ["A & B", "note", "x", "y", "ideal", "2 hosts", "100", "50"])
+    assert all(
+        text in texts for text in ["A & B", "% of it", "note", "x", "y", "ideal", "2 hosts", "100", "50"]
+    )
+
+
+def test_replay_shows_medians_over_rounds_and_the_machine_in_plain_words(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    replay = load("replay")
+    rows = [
+        {"library": library, "hosts": hosts, "efficiency": found}
+        for library, hosts, speeds in [
+            (replay.RUEDA, 2, (0.99, 0.2, 1.0)),
+            (replay.RUEDA, 8, (0.8, 0.86, 0.85)),
+            (replay.DDP, 2, (0.9, 0.95, 0.96)),
+            (replay.DDP, 8, (0.84, 0.7, 0.86)),
+        ]
+        for found in speeds
+    ]
+    assert replay.medians(rows, [2, 8]) == {replay.RUEDA: [0.99, 0.85], replay.DDP: [0.95, 0.84]}
+    options = argparse.Namespace(model="resnet50")
+    note = replay.note_of(options, {"rate_bits": 250e6, "dilation": 25.0}, 3, 2)
+    assert "one computer with 2 cores" in note and "medians of 3 rounds" in note
+    assert "A link has 250 Mbit/s" in note and "25 times as long" in note and "6.25 Gbit/s beside" in note
+
+
+def test_the_readme_s_figure_compares_with_ddp_alone() -> None:
+    drawing = (FOLDER.parents[1] / "docs/scaling.svg").read_text()
+    for words in ("rueda", "DDP", "cores", "machines", "% of the speed without communication"):
+        assert words in drawing, words
+    assert "parameter server" not in drawing
 
 
 def test_a_bar_s_label_is_not_crossed_by_the_ideal_s_line() -> None:

@@ -28,8 +28,10 @@ import setup_extras  # noqa: E402 (found in tools)
 DEPLOY = ROOT / "deploy/kubernetes"
 MANIFESTS = sorted(path for path in (DEPLOY / "base").rglob("*.yaml") if path.name != "kustomization.yaml")
 BASES = sorted(path.name for path in (DEPLOY / "base").iterdir())
+COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 # Maps whose keys are the user's own.
 FREE_MAPS = {"labels", "annotations", "selector", "matchLabels", "limits", "requests"}
+FROM_THE_POD = "metadata.labels['batch.kubernetes.io/controller-uid']"
 
 
 def read(path: Path) -> Document:
@@ -61,8 +63,17 @@ def find(value: Any, name: str) -> Any:
 
 
 def variables(document: Document) -> Dict[str, str]:
+    """Those with a value; of the others, where Kubernetes takes it from."""
     (container,) = find(document, "containers")
-    return {entry["name"]: entry["value"] for entry in container.get("env", [])}
+    return {
+        entry["name"]: entry.get("value", str(entry.get("valueFrom"))) for entry in container.get("env", [])
+    }
+
+
+def pod_templates(document: Document) -> List[Dict[str, Any]]:
+    """Every pod template in a manifest."""
+    found = [fields["template"] for fields in maps_with_fields(document) if "template" in fields]
+    return [one for one in found if "containers" in one.get("spec", {})]
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -158,12 +169,58 @@ def test_every_variable_is_one_that_rueda_reads(path: Path) -> None:
 
 
 def test_user_of_the_pods_is_the_user_of_the_image() -> None:
-    (user,) = re.findall(r"^USER (\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    """OpenShift refuses a user that the pod names. Without one it is the image's, or one of OpenShift's."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    user = re.findall(r"^USER (\w+)$", image, re.MULTILINE)[-1]
+    (made,) = re.findall(r"useradd --uid (\d+) --create-home \w+", image)
+    assert user == made and int(user) > 1000, "1000 is taken in images of Ubuntu 24.04"
     for path in MANIFESTS:
         for fields in maps_with_fields(read(path)):
-            assert str(fields.get("runAsUser", user)) == user, path
-    (home,) = re.findall(r"useradd --uid 1000 --create-home (\w+)", (DEPLOY / "Dockerfile").read_text())
+            assert "runAsUser" not in fields, path
+            assert str(fields.get("fsGroup", user)) == user, path
+    (home,) = re.findall(r"useradd --uid \d+ --create-home (\w+)", image)
     assert find(read(DEPLOY / "base/mpijob/mpijob.yaml"), "sshAuthMountPath") == f"/home/{home}/.ssh"
+
+
+def test_image_takes_the_wheel_that_fits_images_with_cuda() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert "`make wheels`" in image and "dist/portable/rueda_train-" in image
+    assert re.search(r"^ARG BASE=", image, re.MULTILINE) and "FROM ${BASE}" in image
+    assert image.index("FROM ${BASE}") < image.index("ARG PACKAGES=torch"), "an ARG before FROM ends there"
+
+
+def with_pods() -> List[Path]:
+    return [path for path in MANIFESTS if pod_templates(read(path))]
+
+
+@pytest.mark.parametrize("path", with_pods(), ids=named)
+def test_every_pod_can_be_told_apart_and_has_no_proxy(path: Path) -> None:
+    for template in pod_templates(read(path)):
+        about = template["metadata"]
+        assert about["labels"]["app.kubernetes.io/part-of"] == "rueda"
+        assert about["labels"]["sidecar.istio.io/inject"] == "false"
+        assert about["annotations"]["linkerd.io/inject"] == "disabled"
+
+
+@pytest.mark.parametrize("path", with_pods(), ids=named)
+def test_no_rank_starts_a_thread_on_each_core_of_its_node(path: Path) -> None:
+    document = read(path)
+    ranks = {"one-pod": 4, "indexed-job-torchrun": 4, "mpijob": 4, "trainjob": 4}.get(path.parent.name, 1)
+    container = pod_templates(document)[0]["spec"]["containers"][
+        0
+    ]  # `rueda run` hands its own to the workers
+    (given,) = [one for one in container["env"] if one["name"] == "OMP_NUM_THREADS"]
+    cores = int(pod_templates(document)[-1]["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+    if ranks == 1:
+        assert given["valueFrom"] == {"resourceFieldRef": {"resource": "requests.cpu"}}
+    else:
+        assert int(given["value"]) == cores // ranks
+
+
+@pytest.mark.parametrize("base", ["indexed-job", "indexed-job-torchrun", "jobset", "trainjob"])
+def test_a_job_made_again_is_another_job(base: str) -> None:
+    document = read(next(path for path in MANIFESTS if path.parent.name == base and path.name[0] in "jr"))
+    assert variables(document)["RUEDA_JOB"] == str({"fieldRef": {"fieldPath": FROM_THE_POD}})
 
 
 # ---- kustomize ----
@@ -199,26 +256,129 @@ def test_every_base_and_overlay_renders_to_valid_documents(folder: Path) -> None
 
 def test_overlay_changes_what_it_says() -> None:
     documents = render(DEPLOY / "overlays/example")
-    assert [faults(one) for one in documents] == [[], []]
+    assert [faults(one) for one in documents] == [[]] * 3
+    assert sorted(one["kind"] for one in documents) == ["Job", "NetworkPolicy", "Service"]
     job = next(one for one in documents if one["kind"] == "Job")
     (container,) = find(job, "containers")
     assert find(job, "completions") == find(job, "parallelism") == int(variables(job)["RUEDA_SIZE"]) == 8
     assert container["image"] == "registry.example.com/vision/resnet:7"
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert job["spec"]["activeDeadlineSeconds"] == 86400
     assert {one["metadata"]["namespace"] for one in documents} == {"training"}
     assert (
         variables(job)["RUEDA_STORE"] == "tcp://train-0.train:29400"
     )  # what the overlay does not name stays
 
 
-def test_gpu_component_fits_every_base(tmp_path: Path) -> None:
-    shutil.copytree(DEPLOY, tmp_path / "kubernetes")
-    for base in BASES:
-        folder = tmp_path / "kubernetes/overlays" / base
-        folder.mkdir()
-        (folder / "kustomization.yaml").write_text(
-            f"resources: [../../base/{base}]\ncomponents: [../../components/gpu]\n"
-        )
-        documents = render(folder)
-        assert [fault for one in documents for fault in faults(one)] == []
-        assert str(documents).count("'nvidia.com/gpu': '1'") == 1, base
+def render_with(folder: Path, base: str, *components: str) -> List[Document]:
+    """A base with components. folder: of this test; gets a copy of deploy/kubernetes."""
+    shutil.copytree(DEPLOY, folder / "kubernetes", dirs_exist_ok=True)
+    overlay = folder / "kubernetes/overlays" / "-".join([base, *components])
+    overlay.mkdir()
+    listed = ", ".join(f"../../components/{name}" for name in components)
+    (overlay / "kustomization.yaml").write_text(f"resources: [../../base/{base}]\ncomponents: [{listed}]\n")
+    documents = render(overlay)
+    assert [fault for one in documents for release in RELEASES for fault in faults(one, release)] == []
+    return documents
+
+
+def workload_of(documents: List[Document]) -> Document:
+    """The document with the pods of the ranks."""
+    (found,) = [one for one in documents if pod_templates(one)]
+    return found
+
+
+def ranks_of(documents: List[Document]) -> Dict[str, Any]:
+    """The pod in which ranks run."""
+    return dict(pod_templates(workload_of(documents))[-1]["spec"])
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_all_components_fit_every_base_together(base: str, tmp_path: Path) -> None:
+    kinds = {one["kind"] for one in render_with(tmp_path, base, *COMPONENTS)}
+    assert {"NetworkPolicy", "PodMonitor"} <= kinds
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_gpu_component_asks_for_gpus_and_tolerates_their_nodes(base: str, tmp_path: Path) -> None:
+    documents = render_with(tmp_path, base, "gpu")
+    pod = ranks_of(documents)
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert str(documents).count("'nvidia.com/gpu': '1'") == 1
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_spread_component_prefers_a_node_for_each_pod(base: str, tmp_path: Path) -> None:
+    documents = render_with(tmp_path, base, "spread")
+    (term,) = find(ranks_of(documents), "preferredDuringSchedulingIgnoredDuringExecution")
+    wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert wanted.items() <= pod_templates(workload_of(documents))[-1]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_rdma_component_names_ucx_and_a_device(base: str, tmp_path: Path) -> None:
+    documents = render_with(tmp_path, base, "rdma")
+    container = ranks_of(documents)["containers"][0]
+    assert container["resources"]["limits"]["rdma/hca"] == "1"
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    first = pod_templates(workload_of(documents))[0]["spec"]["containers"][0]
+    assert {"name": "RUEDA_TRANSPORTS", "value": "shm,ucx"} in first["env"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_metrics_component_opens_a_port_that_a_pod_monitor_finds(base: str, tmp_path: Path) -> None:
+    documents = render_with(tmp_path, base, "metrics", "network-policy")
+    (monitor,) = [one for one in documents if one["kind"] == "PodMonitor"]
+    (policy,) = [one for one in documents if one["kind"] == "NetworkPolicy"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pod, workload = ranks_of(documents), workload_of(documents)
+    container = pod["containers"][0]
+    (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == endpoint["port"]]
+    first = pod_templates(workload)[0]["spec"]["containers"][0]
+    given = {one["name"]: one.get("value") for one in first["env"]}
+    assert given["RUEDA_METRICS_PORT"] == str(port) and given["RUEDA_METRICS_ADDRESS"] == "0.0.0.0"
+    assert [one["port"] for rule in policy["spec"]["ingress"] for one in rule.get("ports", [])] == [port]
+    labels = pod_templates(workload)[-1]["metadata"]["labels"].items()
+    for selector in (monitor["spec"]["selector"], policy["spec"]["podSelector"]):
+        assert selector["matchLabels"].items() <= labels
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "rueda-metrics"]
+    credentials = endpoint["authorization"]["credentials"]
+    assert volume["secret"]["secretName"] == credentials["name"] and volume["secret"]["defaultMode"] == 0o400
+    assert PurePosixPath(given["RUEDA_METRICS_TOKEN_FILE"] or "").name == credentials["key"]
+    assert {
+        "name": "rueda-metrics",
+        "mountPath": "/run/secrets/rueda-metrics",
+        "readOnly": True,
+    } in container["volumeMounts"]
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("settings.md", "run.md"))
+    known = set(re.findall(r"`(RUEDA_\w+)", pages))
+    assert {name for name in given if name.startswith("RUEDA_")} <= known
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_deadline_component_ends_the_job_and_no_restart_begins_anew(base: str, tmp_path: Path) -> None:
+    workload = workload_of(render_with(tmp_path, base, "deadline"))
+    assert find(workload, "activeDeadlineSeconds") == 86400
+    if workload["kind"] in ("JobSet", "TrainingRuntime"):
+        (rule,) = find(workload, "failurePolicy")["rules"]
+        assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["DeadlineExceeded"])
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_openshift_component_names_neither_user_nor_group(base: str, tmp_path: Path) -> None:
+    for template in pod_templates(workload_of(render_with(tmp_path, base, "openshift"))):
+        assert template["spec"]["securityContext"]["runAsNonRoot"]
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(template["spec"]["securityContext"])
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_kueue_component_names_a_queue(base: str, tmp_path: Path) -> None:
+    documents = render_with(tmp_path, base, "kueue")
+    asked = [one for one in documents if one["kind"] in ("Job", "JobSet", "TrainJob", "MPIJob")]
+    assert [one["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for one in asked] == ["training"]
+
+
+def test_every_component_is_in_the_documentation() -> None:
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    assert [name for name in COMPONENTS if f"components/{name}" not in page] == []

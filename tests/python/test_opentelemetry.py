@@ -82,5 +82,5 @@ def test_without_opentelemetry_the_error_says_what_to_install(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(ImportError, match=r"pip install 'rueda\[opentelemetry\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'rueda-train\[opentelemetry\]'"):
         observe()

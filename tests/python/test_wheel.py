@@ -63,14 +63,14 @@ def bare(wheel, tmp_path_factory) -> Path:
 
 
 def test_there_is_one_wheel_for_every_python_3(wheel):
-    assert re.fullmatch(r"rueda-0\.1\.0-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
+    assert re.fullmatch(r"rueda_train-0\.1\.0-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
 
 
 def test_the_tag_names_the_glibc_that_is_needed(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     tagged = int(re.search(r"manylinux_2_(\d+)", wheel.name)[1])
     newest = 0
-    for binary in (*tmp_path.glob("rueda/lib/*.so"), tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+    for binary in (*tmp_path.glob("rueda/lib/*.so"), tmp_path / "rueda_train-0.1.0.data/scripts/rueda"):
         table = succeed(["objdump", "-T", binary])
         newest = max([newest, *(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", table))])
     assert tagged == max(newest, 17)
@@ -82,7 +82,7 @@ def test_the_binaries_need_glibc_alone(wheel, tmp_path):
     names = ["librueda.so", "librueda_jax.so", "librueda_tensorflow.so", "librueda_torch.so"]
     assert [path.name for path in libraries] == names
     alone = [path for path in libraries if path.name in ("librueda.so", "librueda_tensorflow.so")]
-    for binary in (*alone, tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+    for binary in (*alone, tmp_path / "rueda_train-0.1.0.data/scripts/rueda"):
         needed = set(re.findall(r"NEEDED\s+(\S+)", succeed(["objdump", "-p", binary])))
         assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, binary.name
 
@@ -100,7 +100,7 @@ def test_record_lists_every_file_with_its_hash_and_size(wheel):
     archive = zipfile.ZipFile(wheel)
     assert archive.testzip() is None
     listed = {}
-    for line in archive.read("rueda-0.1.0.dist-info/RECORD").decode().splitlines():
+    for line in archive.read("rueda_train-0.1.0.dist-info/RECORD").decode().splitlines():
         name, digest, size = line.rsplit(",", 2)
         listed[name] = (digest, size)
     assert set(listed) == set(archive.namelist())
@@ -127,22 +127,24 @@ def included_libraries() -> Set[str]:
 
 def test_what_is_linked_is_listed_with_version_and_licence(wheel):
     archive = zipfile.ZipFile(wheel)
-    listing = json.loads(archive.read("rueda-0.1.0.dist-info/sboms/rueda.cdx.json"))
-    assert listing["bomFormat"] == "CycloneDX" and listing["metadata"]["component"]["version"] == "0.1.0"
+    listing = json.loads(archive.read("rueda_train-0.1.0.dist-info/sboms/rueda.cdx.json"))
+    assert listing["bomFormat"] == "CycloneDX"
+    assert listing["metadata"]["component"]["purl"] == "pkg:pypi/rueda-train@0.1.0"
     linked = {component["name"]: component for component in listing["components"]}
     names = {"CLI": "CLI11", "hwy": "highway", "nlohmann": "nlohmann-json"}
     included = {names.get(folder, folder) for folder in included_libraries()}
     assert set(linked) == included | {"libstdc++"}
     assert linked["openssl"]["version"].startswith("3.") and linked["fmt"]["licenses"]
-    texts = archive.read("rueda-0.1.0.dist-info/licenses/linked/openssl.txt")
+    texts = archive.read("rueda_train-0.1.0.dist-info/licenses/linked/openssl.txt")
     assert b"Apache" in texts
 
 
 def test_the_metadata_is_what_a_package_index_takes(wheel):
     parsing = pytest.importorskip("packaging.metadata")
-    raw = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA")
+    raw = zipfile.ZipFile(wheel).read("rueda_train-0.1.0.dist-info/METADATA")
     found = parsing.Metadata.from_email(raw, validate=True)  # raises if a field is wrong, missing or unknown
-    assert (found.name, str(found.version), found.license_expression) == ("rueda", "0.1.0", "Apache-2.0")
+    assert (found.name, str(found.version)) == ("rueda-train", "0.1.0")
+    assert found.license_expression == "Apache-2.0"
     assert "LICENSE" in found.license_files and found.summary and found.keywords
     assert found.description_content_type == "text/markdown"
     labels = "Development Status", "Intended Audience", "Operating System", "Topic"
@@ -152,14 +154,14 @@ def test_the_metadata_is_what_a_package_index_takes(wheel):
 
 
 def test_every_python_that_is_claimed_is_allowed_and_tested(wheel):
-    text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
+    text = zipfile.ZipFile(wheel).read("rueda_train-0.1.0.dist-info/METADATA").decode()
     claimed = re.findall(r"^Classifier: Programming Language :: Python :: (3\.\d+)$", text, re.MULTILINE)
     assert claimed == [version for version in VERSIONS if "/" not in version]
     assert f"Requires-Python: >={claimed[0]}\n" in text
 
 
 def test_the_page_has_no_link_into_the_repository(wheel):
-    text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
+    text = zipfile.ZipFile(wheel).read("rueda_train-0.1.0.dist-info/METADATA").decode()
     _, _, page = text.partition("\n\n")
     assert page.startswith("# rueda\n") and "docs/install.md" in page
     assert not re.search(r"\]\((?!https?://)", page)
@@ -173,7 +175,7 @@ def test_links_become_what_they_name():
 
 
 def test_the_command_is_executable_in_the_archive(wheel):
-    info = zipfile.ZipFile(wheel).getinfo("rueda-0.1.0.data/scripts/rueda")
+    info = zipfile.ZipFile(wheel).getinfo("rueda_train-0.1.0.data/scripts/rueda")
     assert (info.external_attr >> 16) & 0o111 == 0o111
 
 
@@ -336,7 +338,7 @@ def test_every_python_reads_every_module(unpacked, version):
 
 def test_the_binaries_use_no_symbol_of_python(unpacked):
     """So the wheel's tag is py3-none: it fits every version, with and without a GIL."""
-    for binary in (*unpacked.glob("rueda/lib/*.so"), unpacked / "rueda-0.1.0.data/scripts/rueda"):
+    for binary in (*unpacked.glob("rueda/lib/*.so"), unpacked / "rueda_train-0.1.0.data/scripts/rueda"):
         missing = {
             line.split()[-1] for line in succeed(["nm", "-D", "--undefined-only", binary]).splitlines()
         }

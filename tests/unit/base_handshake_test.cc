@@ -119,6 +119,24 @@ TEST(Handshake, different_releases_name_both_on_both_sides) {
   expect_denied(verdicts.server, "this side runs rueda 0.2.0 (wire 1), the peer 0.1.0");
 }
 
+TEST(Handshake, the_client_knows_what_it_was_refused_for) {
+  const auto refused_by = [](Handshake server) {
+    Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
+    converse(client, server);
+    return client.verdict();
+  };
+  Introduction job = callee(), rank = callee();
+  job.job = "job-2";
+  rank.to = 7;
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), callee(), std::string(kRelease))),
+            Verdict::kAccepted);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('x'), callee(), std::string(kRelease))),
+            Verdict::kWrongSecret);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), job, std::string(kRelease))), Verdict::kWrongJob);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), rank, std::string(kRelease))), Verdict::kWrongRank);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), callee(), "0.0.1")), Verdict::kWrongVersion);
+}
+
 TEST(Handshake, a_wrong_secret_is_named_on_both_sides) {
   const Verdicts verdicts = converse(caller(), callee(), 'k', 'x');
   expect_denied(verdicts.client, "secret of job 'job-1'");

@@ -28,15 +28,17 @@ const std::string kSecretToken = std::string(64, 'a');
 const std::string kGoodRequest =
     "GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + kSecretToken + "\r\n\r\n";
 
+SocketAddress loopback(uint16_t port = 0) { return make_tcp_address("127.0.0.1", port).value(); }
+
 std::unique_ptr<MetricsPort> opened(Nanos caller_time = kCallerTime) {
   auto port = MetricsPort::open(
-      0, kSecretToken, [] { return std::string("rueda_up 1\n"); }, caller_time);
+      loopback(), kSecretToken, [] { return std::string("rueda_up 1\n"); }, caller_time);
   EXPECT_TRUE(port.is_ok()) << port.status().why;
   return std::move(port).value();
 }
 
 UniqueFd connect_to_port(uint16_t port) {
-  const SocketAddress address = make_tcp_address("127.0.0.1", port).value();
+  const SocketAddress address = loopback(port);
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(connect(fd.get(), address.get(), address.size), 0);
   return fd;
@@ -114,7 +116,7 @@ TEST(MetricsPort, callers_that_say_nothing_keep_nobody_waiting) {
 }
 
 TEST(MetricsPort, a_text_larger_than_the_socket_takes_at_once_arrives_whole) {
-  const auto port = MetricsPort::open(0, kSecretToken, [] { return std::string(8 << 20, 'x'); });
+  const auto port = MetricsPort::open(loopback(), kSecretToken, [] { return std::string(8 << 20, 'x'); });
   const std::string reply = reply_to(port.value()->port(), kGoodRequest);
   EXPECT_EQ(reply.size() - reply.find("\r\n\r\n") - 4, size_t{8} << 20);
 }
@@ -131,14 +133,27 @@ TEST(MetricsPort, listens_on_the_loopback_alone) {
   EXPECT_THAT(found[0], HasSubstr("0100007F:"));
 }
 
+TEST(MetricsPort, listens_where_it_is_told) {
+  const auto port = MetricsPort::open(make_tcp_address("0.0.0.0", 0).value(), kSecretToken,
+                                      [] { return std::string("rueda_up 1\n"); });
+  ASSERT_TRUE(port.is_ok()) << port.status().why;
+  const SocketAddress address = make_tcp_address("127.0.0.2", port.value()->port()).value();
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(fd.get(), address.get(), address.size), 0);
+  say(fd, kGoodRequest);
+  EXPECT_THAT(hear_all(fd), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const auto elsewhere = make_tcp_address("192.0.2.7", 0).value();
+  EXPECT_FALSE(MetricsPort::open(elsewhere, kSecretToken, [] { return std::string(); }).is_ok());
+}
+
 TEST(MetricsPort, a_port_in_use_is_refused_by_number_and_free_again_at_the_end) {
   auto port = opened();
   const uint16_t number = port->port();
-  const auto refused = MetricsPort::open(number, kSecretToken, [] { return std::string(); });
+  const auto refused = MetricsPort::open(loopback(number), kSecretToken, [] { return std::string(); });
   EXPECT_THAT(refused.status().why, HasSubstr("port " + std::to_string(number)));
   EXPECT_THAT(reply_to(number, kGoodRequest), StartsWith("HTTP/1.1 200 "));
   port.reset();
-  EXPECT_TRUE(MetricsPort::open(number, kSecretToken, [] { return std::string(); }).is_ok());
+  EXPECT_TRUE(MetricsPort::open(loopback(number), kSecretToken, [] { return std::string(); }).is_ok());
 }
 
 TEST(MetricsPort, the_end_does_not_wait_for_callers) {
@@ -209,6 +224,29 @@ TEST_F(TokenFile, a_link_a_pipe_and_a_missing_folder_are_refused) {
   ASSERT_EQ(mkfifo((base_ + "/pipe").c_str(), 0600), 0);
   EXPECT_FALSE(write_token_file(base_ + "/pipe", "one").is_ok());
   EXPECT_THAT(write_token_file(base_ + "/none/token", "one").why, HasSubstr(base_ + "/none/token"));
+}
+
+TEST_F(TokenFile, gives_the_token_if_nobody_may_write_it) {
+  EXPECT_EQ(given_token(path_).value(), "");  // there is none
+  std::ofstream(path_) << kSecretToken << "\n";
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  EXPECT_EQ(given_token(path_).value(), "");  // to be written
+  ASSERT_EQ(chmod(path_.c_str(), 0440), 0);
+  const std::string link = base_ + "/link";  // as kubelet mounts Secrets
+  ASSERT_EQ(symlink(path_.c_str(), link.c_str()), 0);
+  EXPECT_EQ(given_token(path_).value(), kSecretToken);
+  EXPECT_EQ(given_token(link).value(), kSecretToken);
+  ASSERT_EQ(chmod(path_.c_str(), 0444), 0);
+  EXPECT_THAT(given_token(path_).status().why, HasSubstr("chmod 400 or 440"));
+}
+
+TEST_F(TokenFile, a_given_token_is_long_and_one_word) {
+  for (const std::string text : {"", "short", "0123456789 0123456789 0123456789 01234"}) {
+    const std::string file = base_ + "/given" + std::to_string(text.size());
+    std::ofstream(file) << text << "\n";
+    ASSERT_EQ(chmod(file.c_str(), 0400), 0);
+    EXPECT_THAT(given_token(file).status().why, HasSubstr("32 to 256 characters")) << text;
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise RuntimeError("rueda.ray needs Ray: pip install 'rueda[ray]'.") from None
+        raise RuntimeError("rueda.ray needs Ray: pip install 'rueda-train[ray]'.") from None
     if problem := private.version_problem(ray.__version__):
         raise RuntimeError(problem)
     return ray

@@ -17,7 +17,7 @@ def version_problem(version: str) -> str:
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         found = f"rueda.ray needs Ray {oldest} or newer, but Ray {version} is installed"
-        return f"{found}: pip install 'rueda[ray]'."
+        return f"{found}: pip install 'rueda-train[ray]'."
     return ""
 
 
@@ -33,7 +33,7 @@ def data_parallel_trainer() -> Any:
         import ray
     except ImportError as error:
         raise ImportError(
-            f"rueda.ray.RuedaConfig needs Ray Train: pip install 'rueda[ray]'. ({error})"
+            f"rueda.ray.RuedaConfig needs Ray Train: pip install 'rueda-train[ray]'. ({error})"
         ) from None
     if problem := version_problem(ray.__version__):
         raise ImportError(problem)

@@ -72,7 +72,7 @@ def active_context() -> Any:
     try:
         from pyspark import SparkContext
     except ImportError:
-        raise RuntimeError("rueda.spark needs pyspark: pip install 'rueda[spark]'.") from None
+        raise RuntimeError("rueda.spark needs pyspark: pip install 'rueda-train[spark]'.") from None
     context = SparkContext._active_spark_context
     if context is None or context._jsc is None:
         from pyspark.sql.utils import is_remote
@@ -331,7 +331,7 @@ def _pickle_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     try:
         import cloudpickle
     except ImportError:
-        raise RuntimeError("rueda.spark needs cloudpickle: pip install 'rueda[spark]'.") from None
+        raise RuntimeError("rueda.spark needs cloudpickle: pip install 'rueda-train[spark]'.") from None
     try:
         body = cloudpickle.dumps((function, tuple(args), dict(kwargs)))
     except Exception as error:  # objects say how they are pickled

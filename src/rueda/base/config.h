@@ -32,13 +32,14 @@ struct Config {
   bool check_numbers = false;   // NaN and infinity are looked for
   std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
-  int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none
-  std::string flight_record;              // where it is written when an epoch breaks; empty: nowhere
-  int flight_record_signal = 0;           // at which it is written as well; 0: none
-  bool status = true;                     // this process answers `rueda status`
-  std::string metrics_textfile;           // where metrics are written every second; empty: nowhere
-  int64_t metrics_port = 0;               // of local rank 0, for Prometheus, on the loopback; 0: none
-  std::string metrics_token_file;         // where the token of that port is written; empty: private folder
+  int64_t flight_record_bytes = 8 << 20;      // memory for what happened in the last minute; 0 = none
+  std::string flight_record;                  // where it is written when an epoch breaks; empty: nowhere
+  int flight_record_signal = 0;               // at which it is written as well; 0: none
+  bool status = true;                         // this process answers `rueda status`
+  std::string metrics_textfile;               // where metrics are written every second; empty: nowhere
+  int64_t metrics_port = 0;                   // of local rank 0, for Prometheus; 0: none
+  std::string metrics_address = "127.0.0.1";  // at which these ports listen
+  std::string metrics_token_file;  // where the token of that port is written, or given; empty: private folder
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires

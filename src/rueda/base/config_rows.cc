@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "rueda/base/config_texts.h"
+#include "rueda/base/socket.h"
 
 namespace rueda {
 namespace {
@@ -109,13 +110,22 @@ ConfigEntry flight_record_signal() {
 void add_metrics_port(std::vector<ConfigEntry>& table) {
   table.push_back(integer(
       {"metrics_port", "RUEDA_METRICS_PORT", "", "",
-       "Local rank N of each host answers Prometheus on port N + this one of 127.0.0.1, if it is shown "
-       "the token; 0: none does."},
+       "Local rank N of each host answers Prometheus on port N + this one, if it is shown the token; 0: none "
+       "does."},
       &Config::metrics_port, "0..65535", {0, 65535}));
+  table.push_back(text({"metrics_address", "RUEDA_METRICS_ADDRESS", "", "",
+                        "Address at which the ports for metrics listen; 0.0.0.0 or ::, all of the host."},
+                       &Config::metrics_address, "a numeric address"));
+  table.back().parse = [](Config& config, std::string_view given) -> Status {
+    if (!is_ip_literal(std::string(given))) return refused("a numeric address, such as 0.0.0.0 or ::");
+    config.metrics_address = given;
+    return Status::ok();
+  };
   table.push_back(
       text({"metrics_token_file", "RUEDA_METRICS_TOKEN_FILE", "", "",
             "File into which ranks write the token of their ports for metrics; one that exists keeps its "
-            "mode. Empty: metrics-PORT.token in the private folder."},
+            "mode, and one that nobody may write gives them the token. Empty: metrics-PORT.token in the "
+            "private folder."},
            &Config::metrics_token_file, "a path"));
 }
 

@@ -21,17 +21,6 @@ using Mac = std::array<std::byte, kMacBytes>;
 
 enum class Kind : uint8_t { kHello = 1, kAnswer = 2, kProof = 3, kWelcome = 4 };
 
-// Part of the wire format: append only.
-enum class Verdict : uint8_t {
-  kAccepted = 0,
-  kWrongVersion = 1,
-  kWrongJob = 2,
-  kWrongEpoch = 3,
-  kWrongConnectionKind = 4,
-  kWrongRank = 5,
-  kWrongSecret = 6,
-};
-
 constexpr std::string_view kServerLabel = "rueda handshake 1 server";
 constexpr std::string_view kClientLabel = "rueda handshake 1 client";
 
@@ -250,7 +239,7 @@ Status Handshake::step() {
   }
 }
 
-Status Handshake::refuse(uint8_t verdict, Status why) {
+Status Handshake::refuse(Verdict verdict, Status why) {
   ByteWriter body;
   body.put(kWireVersion);
   body.put_string(version_);
@@ -265,7 +254,7 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   const std::string release = body.get_string(kMaxTextBytes);
   if (!body.is_ok()) return malformed("its greeting is too short");
   if (wire != kWireVersion || release != version_)
-    return refuse(static_cast<uint8_t>(Verdict::kWrongVersion), version_fault(version_, wire, release));
+    return refuse(Verdict::kWrongVersion, version_fault(version_, wire, release));
   Introduction asked;
   asked.job = body.get_string(kMaxTextBytes);
   asked.epoch = body.get<Epoch>();
@@ -276,7 +265,7 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   body.get_raw(kNonceBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its greeting has a wrong size");
   auto [verdict, why] = judge(asked, introduction_);
-  if (verdict != Verdict::kAccepted) return refuse(static_cast<uint8_t>(verdict), std::move(why));
+  if (verdict != Verdict::kAccepted) return refuse(verdict, std::move(why));
 
   introduction_.from = asked.from;
   introduction_.channel = asked.channel;
@@ -301,7 +290,8 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   const std::string release = body.get_string(kMaxTextBytes);
   const auto verdict = body.get<Verdict>();
   if (!body.is_ok()) return malformed("its answer is too short");
-  if (wire != kWireVersion || release != version_) return version_fault(version_, wire, release);
+  verdict_ = wire == kWireVersion && release == version_ ? verdict : Verdict::kWrongVersion;
+  if (verdict_ == Verdict::kWrongVersion) return version_fault(version_, wire, release);
   if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
   const auto server = body.get<Rank>();
   body.get_raw(kNonceBytes);
@@ -311,7 +301,8 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   const auto proven = whole.first(whole.size() - kMacBytes);
   ByteWriter proof;
   if (!is_same_secret(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
-    proof.put(Verdict::kWrongSecret);
+    verdict_ = Verdict::kWrongSecret;
+    proof.put(verdict_);
     proof.put_raw(Mac{});
     output_ = message_of(Kind::kProof, proof.bytes());
     return wrong_secret(introduction_.job);
@@ -345,6 +336,7 @@ Status Handshake::on_welcome(std::span<const std::byte> message) {
   ByteReader body(message.subspan(kHeaderBytes));
   const auto verdict = body.get<Verdict>();
   if (!body.is_ok() || !body.is_at_end()) return malformed("its welcome has a wrong size");
+  verdict_ = verdict;
   if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
   state_ = State::kDone;
   return Status::ok();

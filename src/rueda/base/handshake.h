@@ -41,6 +41,17 @@ bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b);
 // The purpose of a connection. Both sides must name the same one.
 enum class ConnectionKind : uint8_t { kStore = 1, kControl = 2, kData = 3, kShm = 4, kAgent = 5, kUcx = 6 };
 
+// Why a peer was refused. Part of the wire format: append only.
+enum class Verdict : uint8_t {
+  kAccepted = 0,
+  kWrongVersion = 1,
+  kWrongJob = 2,
+  kWrongEpoch = 3,
+  kWrongConnectionKind = 4,
+  kWrongRank = 5,
+  kWrongSecret = 6,
+};
+
 struct Introduction {
   std::string job;  // public identifier of the job, ≤ 64 bytes
   Epoch epoch = 0;
@@ -67,6 +78,9 @@ class Handshake {
   Bytes take_output();
   [[nodiscard]] bool is_done() const { return state_ == State::kDone; }
   [[nodiscard]] const Introduction& introduction() const { return introduction_; }
+  // For the client after a failure: what it was refused for. kAccepted if the peer does not speak the
+  // protocol.
+  [[nodiscard]] Verdict verdict() const { return verdict_; }
 
  private:
   enum class State : uint8_t { kAwaitHello, kAwaitAnswer, kAwaitProof, kAwaitWelcome, kDone, kFailed };
@@ -78,12 +92,13 @@ class Handshake {
   Status on_answer(std::span<const std::byte> message);
   Status on_proof(std::span<const std::byte> message);
   Status on_welcome(std::span<const std::byte> message);
-  Status refuse(uint8_t verdict, Status why);  // for the server: also tells the peer
+  Status refuse(Verdict verdict, Status why);  // for the server: also tells the peer
 
   Secret secret_;
   Introduction introduction_;
   std::string version_;
   State state_;
+  Verdict verdict_ = Verdict::kAccepted;
   Status failure_;
   Bytes buffer_, output_, hello_, answer_;
 };

@@ -60,10 +60,14 @@ Result<std::unique_ptr<status::MetricsPort>> open(const runtime::Session& sessio
     return Status(Code::kInvalidArgument, "the port for local rank " +
                                               std::to_string(session.place.local_rank) + " would be " +
                                               std::to_string(port) + "; name a smaller port");
-  const Result<std::string> token = token_of(job);
+  const Result<std::string> given = status::given_token(session.config.metrics_token_file);
+  if (!given.is_ok()) return given.status();
+  const Result<std::string> token = given.value().empty() ? token_of(job) : given;
   if (!token.is_ok()) return token.status();
-  auto opened = status::MetricsPort::open(static_cast<uint16_t>(port), token.value(), current_text);
-  if (!opened.is_ok()) return opened;
+  const auto address = make_tcp_address(session.config.metrics_address, static_cast<uint16_t>(port));
+  if (!address.is_ok()) return address.status();
+  auto opened = status::MetricsPort::open(address.value(), token.value(), current_text);
+  if (!opened.is_ok() || !given.value().empty()) return opened;
   // Only who has the port may say which token opens it: another job may have these ports.
   if (Status written = write_token(session.config, token.value()); !written.is_ok()) return written;
   return opened;

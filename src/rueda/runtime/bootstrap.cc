@@ -164,6 +164,14 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   return attach_backends(session, std::move(host).value());
 }
 
+// A rank that is missing may be one that the store has refused. Only its secret would prove it.
+Status with_refused_caller(Status why, RendezvousPoint& point) {
+  if (why.code != Code::kTimeout || point.rendezvous().server == nullptr) return why;
+  const std::string refusal = point.rendezvous().server->last_refusal();
+  if (!refusal.empty()) why.why += " The store has refused a caller meanwhile: " + refusal;
+  return why;
+}
+
 // One init exchange. Empty if another one has superseded it.
 Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) {
   const store::World& world = start.world;
@@ -197,7 +205,7 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   }
   if (exchange.is_superseded()) return std::optional<Session>();
   reserve = {};
-  const Status cause = exchange.settle(connected);
+  const Status cause = exchange.settle(with_refused_caller(connected, point));
   if (point.rendezvous().server != nullptr) exchange.await_readers(kFarewellWait);
   return cause;
 }

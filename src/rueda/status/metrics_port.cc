@@ -77,16 +77,16 @@ class Caller {
   size_t sent_ = 0;
 };
 
-class LoopbackPort final : public MetricsPort {
+class OpenMetricsPort final : public MetricsPort {
  public:
-  LoopbackPort(UniqueFd listener, std::string token, Text text, Nanos caller_time)
+  OpenMetricsPort(UniqueFd listener, std::string token, Text text, Nanos caller_time)
       : listener_(std::move(listener)),
         stop_(eventfd(0, EFD_CLOEXEC)),
         token_(std::move(token)),
         text_(std::move(text)),
         caller_time_(caller_time),
         port_(own_address(listener_.get()).port()) {}
-  ~LoopbackPort() override {
+  ~OpenMetricsPort() override {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t rung = write(stop_.get(), &one, sizeof(one));
     if (thread_.joinable()) thread_.join();
@@ -146,14 +146,12 @@ class LoopbackPort final : public MetricsPort {
 
 }  // namespace
 
-Result<std::unique_ptr<MetricsPort>> MetricsPort::open(uint16_t port, std::string token, Text text,
+Result<std::unique_ptr<MetricsPort>> MetricsPort::open(const SocketAddress& at, std::string token, Text text,
                                                        Nanos caller_time) {
-  const Result<SocketAddress> address = make_tcp_address("127.0.0.1", port);
-  if (!address.is_ok()) return address.status();
-  Result<UniqueFd> listener = open_listening(address.value(), kWaitingCallers);
+  Result<UniqueFd> listener = open_listening(at, kWaitingCallers);
   if (!listener.is_ok()) return listener.status();
-  auto opened = std::make_unique<LoopbackPort>(std::move(listener).value(), std::move(token), std::move(text),
-                                               caller_time);
+  auto opened = std::make_unique<OpenMetricsPort>(std::move(listener).value(), std::move(token),
+                                                  std::move(text), caller_time);
   if (Status status = opened->run(); !status.is_ok()) return status;
   return std::unique_ptr<MetricsPort>(std::move(opened));
 }

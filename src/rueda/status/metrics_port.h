@@ -1,5 +1,6 @@
-// A TCP port of the loopback at which a process answers `GET /metrics`, and the thread that answers.
-// Everybody on this host can reach it, so each request must show a token.
+// A TCP port at which a process answers `GET /metrics`, and the thread that answers. Everybody on this host,
+// and with another address than the loopback also on the network, can reach it: each request must show a
+// token.
 //
 //   bounds    kMaxCallers connections, of which the oldest gives way to a new one; kCallerTime for each;
 //             kMaxHeadBytes of a request
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/socket.h"
 #include "rueda/base/status.h"
 
 namespace rueda::status {
@@ -24,8 +26,8 @@ class MetricsPort {
  public:
   // Called on the thread of the port, once per request that shows the token.
   using Text = std::function<std::string()>;
-  // port: 0 is any. Fails if it is in use.
-  static Result<std::unique_ptr<MetricsPort>> open(uint16_t port, std::string token, Text text,
+  // Fails if the port is in use, or the address is not of this host.
+  static Result<std::unique_ptr<MetricsPort>> open(const SocketAddress& at, std::string token, Text text,
                                                    Nanos caller_time = kCallerTime);
   virtual ~MetricsPort() = default;  // closes the port
   [[nodiscard]] virtual uint16_t port() const = 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,7 +16,32 @@ Status token_trouble(const std::string& path, const std::string& why) {
   return {Code::kUnavailable, "cannot write the token for metrics to " + path + ": " + why};
 }
 
+Status unusable(const std::string& path, const std::string& why) {
+  return {Code::kInvalidArgument, "the token for metrics in " + path + " cannot be used: " + why};
+}
+
+constexpr size_t kLeastToken = 32, kMostToken = 256;  // characters
+constexpr mode_t kAnyWrite = S_IWUSR | S_IWGRP | S_IWOTH;
+
 }  // namespace
+
+Result<std::string> given_token(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about {};
+  if (!fd.is_open() || fstat(fd.get(), &about) != 0) return std::string();
+  if (!S_ISREG(about.st_mode) || (about.st_mode & kAnyWrite) != 0) return std::string();
+  if ((about.st_uid != 0 && about.st_uid != geteuid()) || (about.st_mode & S_IRWXO) != 0)
+    return unusable(path, "others may read it, or it is another user's; run chmod 400 or 440 on it");
+  std::string text(kMostToken + 2, '\0');
+  const ssize_t got = pread(fd.get(), text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  const bool is_word =
+      std::ranges::all_of(text, [](unsigned char letter) { return letter > ' ' && letter < 0x7f; });
+  if (!is_word || text.size() < kLeastToken || text.size() > kMostToken)
+    return unusable(path, "a token has 32 to 256 characters without spaces");
+  return text;
+}
 
 Status write_token_file(const std::string& path, const std::string& token) {
   // O_NONBLOCK, so that a FIFO in its place cannot block the start of a job.

@@ -1,9 +1,6 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <ctime>
-#include <map>
 #include <utility>
 
 #include "rueda/base/descriptors.h"
@@ -11,40 +8,21 @@
 #include "rueda/base/log.h"
 #include "rueda/store/address.h"
 #include "rueda/store/file_run.h"
+#include "rueda/store/find_rank_0.h"
 #include "rueda/store/job_id.h"
 #include "rueda/store/launcher_space.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store_url.h"
-#include "rueda/store/tcp_store.h"
 #include "rueda/store/user_key.h"
 #include "rueda/store/world.h"
 
 namespace rueda::store {
 namespace {
 
-constexpr Nanos kSeedAttempt = 2 * kSecond;   // another service on one of the ports may never answer
-constexpr Nanos kForeignPause = 5 * kSecond;  // before a port is dialled again where another program answers
-constexpr Nanos kQuickestPause = 50 * kMillisecond;
-constexpr Nanos kSlowestPause = kSecond;
-constexpr Nanos kLook = 50 * kMillisecond;  // between looks for an interruption
-constexpr Nanos kQuiet = 10 * kSecond;      // how long we wait for a name before we say so
-constexpr Nanos kFarewell = 5 * kSecond;    // how long we wait for the launcher's last reply
+constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
 constexpr const char* kSecretKey = "rueda-secret";
 constexpr const char* kFailed = "failed";
-constexpr const char* kShareKey =
-    "; ranks on several hosts need the same key: share the home directory, or set RUEDA_SECRET_FILE";
-
-// What every rendezvous method needs. Borrowed for one call of open_rendezvous.
-struct Attempt {
-  const World& world;
-  const std::string& interface;
-  const std::string& release;
-  Deadline deadline;
-  const Interrupted& is_interrupted;
-
-  [[nodiscard]] bool is_one_host() const { return world.local_size == world.size; }
-};
 
 const char* process_variable(const char* name) { return std::getenv(name); }
 
@@ -91,119 +69,6 @@ Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& add
   return Rendezvous{std::move(server).value(), std::move(store).value(), secret, {}};
 }
 
-// The names under which a rank may reach rank 0. On the host of rank 0, its name can mean a loopback address.
-// Nobody listens there, because ranks on other hosts could not reach it.
-std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string& host) {
-  std::vector<std::string> hosts = {host};
-  const auto addresses = resolve(host, 9);
-  if (!addresses.is_ok() || !addresses.value().front().is_loopback() || is_ip_literal(host)) return hosts;
-  const Result<std::string> here = address_behind(host, attempt.is_one_host());
-  if (here.is_ok()) hosts.push_back(here.value());
-  return hosts;
-}
-
-// A tenth of the time that was waited already, so that a thousand ranks do not ask the DNS for a pod that is
-// minutes late 20 times a second each. Fails if the wait is interrupted.
-Status pause_since(Nanos began, const Attempt& attempt) {
-  Nanos now = monotonic_now();
-  const Nanos pause = std::clamp((now - began) / 10, kQuickestPause, kSlowestPause);
-  const Nanos until = std::min(attempt.deadline.when(), now + pause);
-  while (true) {
-    if (is_set(attempt.is_interrupted)) return interrupted_status();
-    now = monotonic_now();
-    if (now >= until) return Status::ok();
-    const timespec duration{0, std::min(until - now, kLook)};
-    nanosleep(&duration, nullptr);
-  }
-}
-
-// "train-0.train (RUEDA_STORE)"
-std::string place_of_rank_0(const World& world, const std::string& host) {
-  const std::string variable = world.method == World::Method::kUrl ? "RUEDA_STORE" : world.seed_variable;
-  return variable.empty() ? host : host + " (" + variable + ")";
-}
-
-Status unresolved(const Attempt& attempt, const std::string& host) {
-  return {Code::kTimeout, "rank " + std::to_string(attempt.world.rank) + " waited for the host name " +
-                              place_of_rank_0(attempt.world, host) +
-                              " of rank 0, which this machine still cannot resolve; correct the name, check "
-                              "that the DNS knows it, or wait longer (RUEDA_START_TIMEOUT)"};
-}
-
-// The name of rank 0's host may reach the DNS long after the ranks have started: pods of Kubernetes get
-// theirs when they are scheduled. Says once that it waits.
-Status await_name(const Attempt& attempt, const std::string& host) {
-  const Nanos began = monotonic_now();
-  bool is_said = false;
-  while (!resolve(host, 9).is_ok()) {
-    if (attempt.deadline.is_past()) return unresolved(attempt, host);
-    if (!is_said && monotonic_now() - began > kQuiet) {
-      RUEDA_LOG(kWarning, "still waiting for the host name " + place_of_rank_0(attempt.world, host) +
-                              " of rank 0, which this machine cannot resolve yet");
-      is_said = true;
-    }
-    if (Status status = pause_since(began, attempt); !status.is_ok()) return status;
-  }
-  return Status::ok();
-}
-
-// Where rank 0 listens.
-Result<std::string> address_of_rank_0(const Attempt& attempt, const std::string& host) {
-  if (Status status = await_name(attempt, host); !status.is_ok()) return status;
-  return address_behind(host, attempt.is_one_host());
-}
-
-// Where other programs listen. They are left alone for a while; later their port may be that of rank 0.
-class ForeignPorts {
- public:
-  void note(const std::string& host, int port) { again_at_[{host, port}] = monotonic_now() + kForeignPause; }
-  [[nodiscard]] bool contains(const std::string& host, int port) const {
-    const auto found = again_at_.find({host, port});
-    return found != again_at_.end() && monotonic_now() < found->second;
-  }
-
- private:
-  std::map<std::pair<std::string, int>, Nanos> again_at_;
-};
-
-// Tries every host with every port, again and again. is_final_refusal: the first refusal ends the search.
-Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, std::span<const int> ports,
-                               const Secret& secret) {
-  const bool is_final_refusal = ports.size() == 1;
-  if (Status status = await_name(attempt, host); !status.is_ok()) return status;
-  const Nanos began = monotonic_now();
-  Status last(Code::kTimeout, "no port was tried"), refusal;
-  ForeignPorts foreign;
-  while (true) {
-    for (const std::string& name : hosts_to_dial(attempt, host))
-      for (const int port : ports) {
-        if (foreign.contains(name, port)) continue;
-        const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
-        const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
-        Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until));
-        if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, {}};
-        last = store.status();
-        if (last.code == Code::kPermissionDenied) {
-          refusal = last;
-          foreign.note(name, port);
-        }
-        if (!refusal.is_ok() && is_final_refusal)
-          return Status(refusal.code, refusal.why + (attempt.world.secret_file.empty() ? kShareKey : ""));
-        if (attempt.deadline.is_past()) break;
-        if (is_set(attempt.is_interrupted)) return interrupted_status();
-      }
-    if (attempt.deadline.is_past()) break;
-    if (Status status = pause_since(began, attempt); !status.is_ok()) return status;
-  }
-  return Status(Code::kTimeout,
-                "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" +
-                    attempt.world.job + "' at " + place_of_rank_0(attempt.world, host) + ", ports " +
-                    std::to_string(ports.front()) + " to " + std::to_string(ports.back()) +
-                    ", in time: " + (refusal.is_ok() ? last.why : refusal.why) +
-                    (refusal.is_ok() ? "; is rank 0 running there, and does a firewall block these ports?"
-                                     : kShareKey));
-}
-
 Result<Rendezvous> meet_at_url(const Attempt& attempt) {
   const World& world = attempt.world;
   const Result<StoreUrl> url = parse_store_url(world.url);
@@ -220,7 +85,7 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
   }
   const auto& [is_file, dir, host, port] = url.value();
   if (world.rank != 0 || world.is_store_served)
-    return dial_around(attempt, host, std::span(&port, 1), secret.value());
+    return find_rank_0(attempt, host, std::span(&port, 1), secret.value());
   const Result<std::string> address = address_of_rank_0(attempt, host);
   if (!address.is_ok()) return address.status();
   return serve_and_join(attempt, address.value(), port, secret.value());
@@ -232,7 +97,7 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   if (!secret.is_ok()) return secret.status();
   const auto ports = seed_ports(world.job);
   const std::string host = rendezvous_host(world);
-  if (world.rank != 0) return dial_around(attempt, host, ports, secret.value());
+  if (world.rank != 0) return find_rank_0(attempt, host, ports, secret.value());
   const Result<std::string> address = address_of_rank_0(attempt, host);
   if (!address.is_ok()) return address.status();
   Result<Rendezvous> met = Status(Code::kUnavailable, "no port was tried");

@@ -42,6 +42,8 @@ class StoreServer {
   [[nodiscard]] virtual std::string url() const = 0;  // "tcp://host:port"
   // Sets a key as a client would, soon after the call. Any thread.
   virtual void put(std::string key, std::string value) = 0;
+  // Why it refused the last caller that did not prove to belong to the job; empty: nobody. Any thread.
+  [[nodiscard]] virtual std::string last_refusal() const = 0;
   // Called on the server's thread after a client has set a key. The launcher uses it to watch the progress.
   virtual void on_set(std::function<void(std::string_view key, std::string_view value)> callback) = 0;
 };

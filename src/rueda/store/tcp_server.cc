@@ -80,6 +80,10 @@ class Server final : public StoreServer {
     }
     wake();
   }
+  [[nodiscard]] std::string last_refusal() const override {
+    const std::scoped_lock lock(mutex_);
+    return last_refusal_;
+  }
   void on_set(std::function<void(std::string_view, std::string_view)> callback) override {
     const std::scoped_lock lock(mutex_);
     callback_ = std::move(callback);
@@ -218,6 +222,10 @@ class Server final : public StoreServer {
     connection.out.insert(connection.out.end(), out.begin(), out.end());
     if (!taken.is_ok()) {
       refusals_.warn("the store at " + url(), taken.status());
+      {
+        const std::scoped_lock lock(mutex_);
+        last_refusal_ = taken.status().why;
+      }
       flush(connection);  // sends the verdict, without waiting for its arrival
       return false;
     }
@@ -329,7 +337,8 @@ class Server final : public StoreServer {
   const Secret secret_;
   const std::string release_;
 
-  std::mutex mutex_;  // of the two below
+  mutable std::mutex mutex_;  // of the three below
+  std::string last_refusal_;
   std::function<void(std::string_view, std::string_view)> callback_;
   std::vector<std::pair<std::string, std::string>> puts_;
 

@@ -23,7 +23,7 @@ Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
 // Performs the handshake of the client. The server sends nothing unasked, so no byte of the stream
 // can follow it.
-Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
+Status shake_hands(int fd, const TcpSite& site, Deadline deadline, Verdict& refused) {
   Introduction mine;
   mine.job = site.job;
   mine.kind = ConnectionKind::kStore;
@@ -38,6 +38,7 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
     const Result<size_t> taken = handshake.feed(std::span(buffer).first(got.value()));
     if (!taken.is_ok()) {
       [[maybe_unused]] const Status last = send_all(fd, handshake.take_output(), deadline);
+      refused = handshake.verdict();
       return taken.status();
     }
     if (taken.value() != got.value())
@@ -45,14 +46,14 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
   }
 }
 
-Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline) {
+Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline, Verdict& refused) {
   const Result<std::vector<SocketAddress>> addresses = resolve(site.host, site.port);
   if (!addresses.is_ok()) return addresses.status();
   Status last(Code::kUnavailable, "the name has no address");
   for (const SocketAddress& address : addresses.value()) {
     const Deadline attempt = earlier(deadline, Deadline::after(kLongestAttempt));
     Result<UniqueFd> fd = connect_to(address, attempt);
-    last = fd.is_ok() ? shake_hands(fd.value().get(), site, attempt) : fd.status();
+    last = fd.is_ok() ? shake_hands(fd.value().get(), site, attempt, refused) : fd.status();
     if (last.is_ok()) return fd;
     if (last.code == Code::kPermissionDenied) break;
   }
@@ -108,7 +109,8 @@ class TcpStore final : public Store {
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
-        Result<UniqueFd> fd = dial_once(site_, deadline);
+        Verdict refused{};
+        Result<UniqueFd> fd = dial_once(site_, deadline, refused);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
       }
@@ -169,8 +171,8 @@ class TcpStore final : public Store {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline) {
-  Result<UniqueFd> fd = dial_once(site, deadline);
+Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline, Verdict& refused) {
+  Result<UniqueFd> fd = dial_once(site, deadline, refused);
   if (!fd.is_ok()) return fd.status();
   return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value()));
 }
@@ -181,7 +183,8 @@ Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port,
   const TcpSite site{.host = host, .port = port, .job = job, .secret = secret, .release = release};
   Nanos pause = kFirstPause;
   while (true) {
-    Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, deadline);
+    Verdict refused{};
+    Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, deadline, refused);
     if (store.is_ok() || store.status().code == Code::kPermissionDenied) return store;
     const Nanos left = deadline.when() - monotonic_now();
     if (left <= 0)

@@ -18,8 +18,8 @@ struct TcpSite {
   std::string release;
 };
 
-// One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens. kPeerLost,
-// kTimeout: try again.
-Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline);
+// One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens, and refused says
+// what it is, or stays as it is if the service is no rueda. kPeerLost, kTimeout: try again.
+Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline, Verdict& refused);
 
 }  // namespace rueda::store

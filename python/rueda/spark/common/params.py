@@ -10,7 +10,9 @@ from typing import Any
 try:
     from pyspark.ml.param import Param, Params
 except ImportError:
-    raise ImportError("The estimators of rueda.spark need pyspark: pip install 'rueda[spark]'.") from None
+    raise ImportError(
+        "The estimators of rueda.spark need pyspark: pip install 'rueda-train[spark]'."
+    ) from None
 
 # name: (default, meaning). Estimators of all frameworks have these.
 SHARED: dict[str, tuple[Any, str]] = {

@@ -18,7 +18,7 @@ def _fsspec() -> Any:
     try:
         import fsspec
     except ImportError:
-        raise RuntimeError("Stores need fsspec: pip install 'rueda[spark]'.") from None
+        raise RuntimeError("Stores need fsspec: pip install 'rueda-train[spark]'.") from None
     return fsspec
 
 
