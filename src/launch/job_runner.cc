@@ -186,6 +186,7 @@ void JobRunner::tick(Nanos now) {
     next_ping_ = now + kPingInterval;
   }
   if (phase_ == Phase::kRunning) show_missing_ranks(now);
+  output_.tick(now);
   for (const StopPlan::Step step : stop_plan_.due(now)) perform(step, now);
 }
 
