@@ -84,6 +84,15 @@ def hosts(tmp_path_factory):
         server.wait(10)
 
 
+def test_all_hosts_that_cannot_be_reached_are_named(hosts):
+    there = "h1:1,nowhere:1,h2:1,no-such-host.invalid:1"
+    status, _, err = run("-np", 4, "-H", there, "-F", hosts, "true")
+    assert status == 1
+    [line] = [line for line in err.splitlines() if "cannot start the job" in line]
+    assert "because 2 of 4 hosts cannot take part: the agent of nowhere has ended: ssh could not conn" in line
+    assert "; the agent of no-such-host.invalid has ended: ssh could not connect" in line
+
+
 def test_four_ranks_on_two_hosts(hosts):
     script = "import json,os; print(json.dumps(dict(os.environ, cwd=os.getcwd(), ppid=str(os.getppid()))))"
     status, out, err = run(
