@@ -10,12 +10,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "launch/agent_loop.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
-#include "rueda/status/folder.h"
 
 namespace rueda::launch {
 namespace {
@@ -28,12 +26,6 @@ int complain(const std::string& what) {
   return 1;
 }
 
-void remove_files(const std::string& dir) {
-  std::error_code ignored;
-  std::filesystem::remove_all(dir, ignored);
-  status::remove_dead_sockets(status::folder_path());  // of ranks that were killed
-}
-
 [[noreturn]] void be_worker(const std::string& release, const std::string& dir, pid_t guardian,
                             const sigset_t& signals) {
   prctl(PR_SET_NAME, "rueda-agent");
@@ -41,7 +33,7 @@ void remove_files(const std::string& dir) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
   const int status = loop.run();
-  remove_files(dir);  // in case the guardian is dead
+  remove_private_dir(dir);  // in case the guardian is dead
   _exit(status);
 }
 
@@ -81,7 +73,7 @@ int agent_main(const std::string& release) {
   if (worker == 0) be_worker(release, dir, guardian, signals);
   const int status = wait_for(worker, signals);
   kill_descendants(Deadline::after(kGuardianSweep));
-  remove_files(dir);
+  remove_private_dir(dir);
   return status;
 }
 

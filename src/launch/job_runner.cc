@@ -10,7 +10,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 #include <variant>
 
@@ -225,11 +224,10 @@ void JobRunner::lose_host(int host, Nanos now) {
   tell_ended();
   if (!link.is_remote()) {
     // Guardian and worker are both dead. Their remaining descendants are now ours.
-    std::error_code ignored;
-    const std::string left = link.hello() ? link.hello()->private_dir : "";
-    if (is_private_dir_name(left)) std::filesystem::remove_all(left, ignored);
     if (agents_.are_local_gone())
       kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
+    const std::string left = link.hello() ? link.hello()->private_dir : "";
+    if (is_private_dir_name(left)) remove_private_dir(left);
   }
   on_failure(now);
 }
