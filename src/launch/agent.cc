@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include "launch/agent_loop.h"
 #include "launch/private_dir.h"
@@ -18,6 +19,7 @@
 namespace rueda::launch {
 namespace {
 
+constexpr timespec kSignalSpreads{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
 constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
 
 int complain(const std::string& what) {
@@ -29,6 +31,7 @@ int complain(const std::string& what) {
 [[noreturn]] void be_worker(const std::string& release, const std::string& dir, pid_t guardian,
                             const sigset_t& signals) {
   prctl(PR_SET_NAME, "rueda-agent");
+  setpgid(0, 0);  // so that a signal to the guardian's group does not look like one to all processes
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
@@ -37,7 +40,14 @@ int complain(const std::string& what) {
   _exit(status);
 }
 
-// Waits for the worker and passes signals that end it on to it. Returns its exit status as a shell would.
+// Passes on a signal and who has sent it. A scheduler that signals all processes has then reached the worker
+// itself.
+void pass_on(const siginfo_t& info, pid_t worker) {
+  nanosleep(&kSignalSpreads, nullptr);
+  if (sigqueue(worker, info.si_signo, {.sival_int = info.si_pid}) != 0) kill(worker, info.si_signo);
+}
+
+// Waits for the worker and passes signals on to it. Returns its exit status as a shell would.
 int wait_for(pid_t worker, const sigset_t& signals) {
   while (true) {
     int status = 0;
@@ -47,8 +57,9 @@ int wait_for(pid_t worker, const sigset_t& signals) {
     }
     // This wait has no limit: a guardian has nothing else to do, and the kernel reports the death
     // of every child.
-    const int signal = sigwaitinfo(&signals, nullptr);
-    if (signal > 0 && signal != SIGCHLD) kill(worker, SIGTERM);
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&signals, &info);
+    if (signal > 0 && signal != SIGCHLD) pass_on(info, worker);
   }
 }
 
@@ -60,7 +71,8 @@ int agent_main(const std::string& release) {
   const std::string& dir = made.value().path;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
+    sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() then fails with an errno
