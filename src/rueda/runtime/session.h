@@ -37,6 +37,7 @@ struct Session {
   std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
   Place place;
   std::string launcher, launcher_reason;
+  std::string stop_file;                      // see status/stop_file.h
   std::string listen_host;                    // address of this machine that peers dial; empty: none does
   std::unique_ptr<Links> links;               // null in a single-process job
   std::shared_ptr<cuda::Devices> devices;     // null: this process has no CUDA driver, or none that is usable
