@@ -20,8 +20,9 @@
 namespace rueda::launch {
 namespace {
 
-// Of all ranks, beyond the first kShortLineBytes of each unfinished line.
-constexpr size_t kMaxHeldBytes = 32 << 20;
+// Of one unfinished line, if its console is free, and of all ranks; without the first kShortLineBytes of
+// each.
+constexpr size_t kMaxLineBytes = 16 << 20, kMaxHeldBytes = 128 << 20;
 
 size_t long_part(const LineAssembler& line) {
   return line.kept_bytes() - std::min(line.kept_bytes(), kShortLineBytes);
@@ -124,6 +125,8 @@ void RankOutput::feed(Rank rank, Stream stream, std::string_view bytes) {
   long_bytes_ -= long_part(state.assembler);
   state.assembler.feed(bytes, [&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
   long_bytes_ += long_part(state.assembler);
+  if (long_part(state.assembler) > kMaxLineBytes && !(is_shown(rank) && turns_of(stream).holder()))
+    let_go(rank, stream);
   if (held_bytes() > kMaxHeldBytes) relieve();
 }
 
@@ -151,16 +154,20 @@ void RankOutput::relieve() {
         if (own > most) longest = {rank, stream};
         most = std::max(most, own);
       }
-    const auto [rank, stream] = longest;
+    const auto& [rank, stream] = longest;
     LineTurns& waited_for = turns_[turns_[0].waiting_bytes() >= turns_[1].waiting_bytes() ? 0 : 1];
     LineTurns& turns = most > 0 ? turns_of(stream) : waited_for;
     if ((most == 0 || is_shown(rank)) && turns.holder())
       break_off(turns, "the unfinished lines and what waits for them take too much memory");
     if (most == 0) return;
-    LineAssembler& line = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler;
-    long_bytes_ -= most;
-    line.let_go([&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
+    let_go(rank, stream);
   }
+}
+
+void RankOutput::let_go(Rank rank, Stream stream) {
+  LineAssembler& line = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler;
+  long_bytes_ -= long_part(line);
+  line.let_go([&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
 }
 
 void RankOutput::tick(Nanos now) {

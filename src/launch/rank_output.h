@@ -72,6 +72,7 @@ class RankOutput {
   [[nodiscard]] bool is_shown(Rank rank) const { return !options_.shown || options_.shown->contains(rank); }
   [[nodiscard]] size_t held_bytes() const;
   void relieve();
+  void let_go(Rank rank, Stream stream);
   void break_off(LineTurns& turns, std::string_view why);
   void write_log(const LogFile& log, std::string_view bytes);
   void lose_log(const std::string& why);
