@@ -77,6 +77,22 @@ def test_ranks_that_ignore_what_an_agent_got_are_killed_after_the_grace():
     job.assert_gone_within(5)
 
 
+def test_ranks_keep_their_grace_if_the_launcher_ends_before_them(tmp_path):
+    """As in a batch job, when Slurm kills what is left of the script."""
+    script = (
+        f"trap 'sleep 2; touch {tmp_path}/saved.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    )
+    job = Run("-np", 2, "--grace", 30, "sh", "-c", script)
+    job.read_until(2, lambda line: "ready" in line)
+    os.kill(job.agents("rueda-guardian")[0], signal.SIGTERM)
+    while "SIGTERM came to the agent" not in job.process.stderr.readline():
+        pass
+    job.process.kill()
+    job.process.communicate(timeout=30)
+    job.assert_gone_within(20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
+
+
 @pytest.fixture(scope="module", name="slurm")
 def make_slurm():
     if reason := slurm_support.why_not():
