@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import select
+import signal
 import sys
 import time
 from pathlib import Path
@@ -126,6 +127,9 @@ def serve(folder: Path, url: str, until: Any, news: TextIO) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """FOLDER URL, and a pipe as standard input that ends with the job."""
+    # A scheduler may signal every process of a job. The logs are copied when the ranks have ended.
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
     folder, url = arguments
     return serve(Path(folder), url, sys.stdin, sys.stdout)
 

@@ -63,6 +63,7 @@ class InFlight:
         "_borrowed",
         "_failure",
         "_finish",
+        "_is_ending",
         "_is_settled",
         "_lock",
         "_result",
@@ -88,11 +89,12 @@ class InFlight:
         self.number = number
         self._borrowed = borrowed
         self._finish = finish
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stream = stream
         self._settled_on = 0  # the stream of the thread that took the result
         self._result: Any = None
         self._failure: str | None = None
+        self._is_ending = False  # a thread takes its result
         self._is_settled = False  # the engine does not know the handle any more
         open_operations[engine_handle] = self
 
@@ -170,12 +172,13 @@ class InFlight:
         return True
 
     def lose(self) -> None:
-        """The engine has stopped."""
+        """The engine has stopped; by a handler of a signal perhaps, while this thread was in _end()."""
         with self._lock:
-            if not self._is_settled:
+            if not self._is_settled and not self._is_ending:
                 self._end(LOST)
 
     def _end(self, failure: str | None) -> None:
+        self._is_ending = True
         self._failure = failure
         try:
             if failure is None:

@@ -16,7 +16,7 @@ class Numbers:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may start one while another one starts
         self._epoch = epochs.NONE
         self.last_handle = 0
         self._last_in_set: dict[int, int] = {}

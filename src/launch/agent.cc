@@ -10,16 +10,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <ctime>
 
 #include "launch/agent_loop.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
-#include "rueda/status/folder.h"
 
 namespace rueda::launch {
 namespace {
 
+constexpr timespec kSignalSpreads{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
 constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
 
 int complain(const std::string& what) {
@@ -28,24 +28,26 @@ int complain(const std::string& what) {
   return 1;
 }
 
-void remove_files(const std::string& dir) {
-  std::error_code ignored;
-  std::filesystem::remove_all(dir, ignored);
-  status::remove_dead_sockets(status::folder_path());  // of ranks that were killed
-}
-
 [[noreturn]] void be_worker(const std::string& release, const std::string& dir, pid_t guardian,
                             const sigset_t& signals) {
   prctl(PR_SET_NAME, "rueda-agent");
+  setpgid(0, 0);  // so that a signal to the guardian's group does not look like one to all processes
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
   const int status = loop.run();
-  remove_files(dir);  // in case the guardian is dead
+  remove_private_dir(dir);  // in case the guardian is dead
   _exit(status);
 }
 
-// Waits for the worker and passes signals that end it on to it. Returns its exit status as a shell would.
+// Passes on a signal and who has sent it. A scheduler that signals all processes has then reached the worker
+// itself.
+void pass_on(const siginfo_t& info, pid_t worker) {
+  nanosleep(&kSignalSpreads, nullptr);
+  if (sigqueue(worker, info.si_signo, {.sival_int = info.si_pid}) != 0) kill(worker, info.si_signo);
+}
+
+// Waits for the worker and passes signals on to it. Returns its exit status as a shell would.
 int wait_for(pid_t worker, const sigset_t& signals) {
   while (true) {
     int status = 0;
@@ -55,8 +57,9 @@ int wait_for(pid_t worker, const sigset_t& signals) {
     }
     // This wait has no limit: a guardian has nothing else to do, and the kernel reports the death
     // of every child.
-    const int signal = sigwaitinfo(&signals, nullptr);
-    if (signal > 0 && signal != SIGCHLD) kill(worker, SIGTERM);
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&signals, &info);
+    if (signal > 0 && signal != SIGCHLD) pass_on(info, worker);
   }
 }
 
@@ -68,7 +71,8 @@ int agent_main(const std::string& release) {
   const std::string& dir = made.value().path;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
+    sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() then fails with an errno
@@ -81,7 +85,7 @@ int agent_main(const std::string& release) {
   if (worker == 0) be_worker(release, dir, guardian, signals);
   const int status = wait_for(worker, signals);
   kill_descendants(Deadline::after(kGuardianSweep));
-  remove_files(dir);
+  remove_private_dir(dir);
   return status;
 }
 

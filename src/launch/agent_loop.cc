@@ -18,6 +18,7 @@
 #include "launch/processes.h"
 #include "launch/rank_metrics.h"
 #include "rueda/status/folder.h"
+#include "rueda/status/stop_file.h"
 
 extern char** environ;
 
@@ -199,9 +200,9 @@ void AgentLoop::on_message(const AgentMessage& message) {
       return start_job(std::move(job).value());
     }
     case MessageType::kSignal:
-      return signal_ranks(reader.get<int32_t>());
+      return on_launcher_signal(reader.get<int32_t>());
     case MessageType::kStop:
-      return stop(reader.get<int64_t>() * kMillisecond);
+      return stop(reader.get<int64_t>() * kMillisecond, SIGTERM);
     case MessageType::kKill:
       return kill_ranks();
     case MessageType::kHold:
@@ -235,7 +236,9 @@ void AgentLoop::lose_launcher(const std::string& why) {
   is_launcher_lost_ = true;
   out_.clear();
   if (!have_all_ended()) complain(why + "; the ranks of this host are being ended");
-  if (kill_at_ == 0 || kill_at_ > monotonic_now() + kLostLauncherGrace) stop(kLostLauncherGrace);
+  if (has_own_grace_ && getppid() == guardian_)
+    return;  // the scheduler has told the ranks how long they have
+  stop(kLostLauncherGrace, SIGTERM);
 }
 
 Status AgentLoop::write_private_files() {
@@ -258,6 +261,7 @@ void AgentLoop::start_job(Job job) {
     }
   common_.insert(common_.end(), job_->env.begin(), job_->env.end());
   common_.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
+  common_.emplace_back(status::kStopFileVariable, stop_file());
   if (!job_->stage.empty()) common_.emplace_back("RUEDA_STAGE_DIR", private_dir_);
   const std::vector<int> cpus = usable_cpus();
   if (value_of(common_, "OMP_NUM_THREADS").empty())

@@ -11,6 +11,7 @@
 #include "launch/agent_messages.h"
 #include "launch/cores.h"
 #include "launch/out_queue.h"
+#include "launch/outside_signals.h"
 #include "launch/rank_inquiry.h"
 #include "rueda/base/unique_fd.h"
 
@@ -19,7 +20,7 @@ namespace rueda::launch {
 class AgentLoop {
  public:
   // private_dir: a directory of this agent, mode 0700. signals: a signalfd for SIGCHLD and the signals that
-  // end the agent, all of which are blocked.
+  // schedulers send to an agent, all of which are blocked.
   AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals);
   int run();
 
@@ -50,7 +51,6 @@ class AgentLoop {
   void report_unstarted(RankProcess& rank, Exit why);
   void leave_unstarted(const Exit& why);
   Status write_private_files();
-  void read_signals();
   void reap();
   void on_rank_end(RankProcess& rank, int wait_status, Nanos now);
   // Returns false at end of file.
@@ -58,9 +58,17 @@ class AgentLoop {
   void drain(RankProcess& rank);
   void send_result_file(RankProcess& rank);
   void send_metrics(const RankProcess& rank);
+  // signals
+  void read_signals();
+  void take_signals();
+  void on_outside_signal(int signal, pid_t sender, bool is_passed_on);
+  void on_launcher_signal(int signal);
+  void await_same_signal();
   // endings
   void signal_ranks(int signal);
-  void stop(Nanos grace);
+  void begin_end();
+  [[nodiscard]] std::string stop_file() const { return private_dir_ + "/stopping"; }
+  void stop(Nanos grace, int first);
   void kill_ranks();
   void sweep(Nanos now);
   void tick(Nanos now);
@@ -78,6 +86,8 @@ class AgentLoop {
   std::vector<RankProcess> ranks_;
   std::unique_ptr<RankInquiry> inquiry_;  // what the launcher has asked last
   size_t next_start_ = 0;                 // index into ranks_: the first that was not started yet
+  OutsideSignals outside_signals_;
+  bool has_own_grace_ = false;  // a scheduler ends this agent, and waits for it
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;

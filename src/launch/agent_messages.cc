@@ -86,6 +86,7 @@ Bytes encode(const Job& job) {
   writer.put_string(job.secret);
   writer.put_string(job.stage);
   writer.put(job.ping_timeout_ms);
+  writer.put(job.grace_ms);
   writer.put(static_cast<uint8_t>(job.binds_cores));
   writer.put(static_cast<uint8_t>(job.collects_metrics));
   return std::move(writer).take();
@@ -103,6 +104,7 @@ Result<Job> decode_job(std::span<const std::byte> payload) {
   job.secret = reader.get_string(256);
   job.stage = reader.get_string(kMaxText);
   job.ping_timeout_ms = reader.get<int32_t>();
+  job.grace_ms = reader.get<int64_t>();
   job.binds_cores = reader.get<uint8_t>() != 0;
   job.collects_metrics = reader.get<uint8_t>() != 0;
   if (job.argv.empty() || job.ranks.empty()) reader.fail();

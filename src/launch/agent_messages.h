@@ -27,20 +27,21 @@ enum class MessageType : uint8_t {
   kHold = 6,  // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
   kAsk = 7,   // Question: ask the ranks of this host
   // agent -> launcher
-  kHello = 16,    // Hello
-  kStarted = 17,  // i32 rank, i32 pid
-  kOutput = 18,   // i32 rank, u8 stream, bytes
-  kExit = 19,     // Exit
-  kFile = 20,     // i32 rank, bytes: the next part of the rank's result file
-  kBye = 21,      // every process on this host has ended, and its end was reported
-  kPong = 22,     // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
-  kAnswer = 23,   // u32 id of the question, and what the ranks have answered (status/job_answer.h)
-  kMetrics = 24,  // i32 rank, text: all its metrics so far, as Prometheus reads them
+  kHello = 16,      // Hello
+  kStarted = 17,    // i32 rank, i32 pid
+  kOutput = 18,     // i32 rank, u8 stream, bytes
+  kExit = 19,       // Exit
+  kFile = 20,       // i32 rank, bytes: the next part of the rank's result file
+  kBye = 21,        // every process on this host has ended, and its end was reported
+  kPong = 22,       // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
+  kAnswer = 23,     // u32 id of the question, and what the ranks have answered (status/job_answer.h)
+  kMetrics = 24,    // i32 rank, text: all its metrics so far, as Prometheus reads them
+  kSignalled = 25,  // i32 signal: a scheduler or a person has sent it to this agent; its ranks have it
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
 inline constexpr size_t kMaxMetricsBytes = 1 << 20;  // of one rank
-inline constexpr int kProtocol = 2;
+inline constexpr int kProtocol = 3;
 // Sent before the first message. Whatever a login script prints before it is skipped.
 inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
 
@@ -70,6 +71,7 @@ struct Job {
   std::string stage;   // contents of a file for all ranks, put into the private directory; "" = none
   // The ranks are ended when the launcher is silent for longer. 0 = they are ended at end of file only.
   int32_t ping_timeout_ms = 0;
+  int64_t grace_ms = 0;           // from the signal with which a scheduler ends an agent to SIGKILL
   bool binds_cores = false;       // each rank runs on its own share of the host's cores
   bool collects_metrics = false;  // the agent sends kMetrics
 };

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "launch/agent_loop.h"
 #include "launch/processes.h"
@@ -26,21 +26,13 @@ constexpr int kMaxDrainReads = 4096;
 
 }  // namespace
 
-void AgentLoop::read_signals() {
-  signalfd_siginfo info{};
-  while (read(signals_.get(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) continue;  // reap() is called below in any case
-    // The signal comes from the kernel, because the guardian was killed, or from a person or a batch system.
-    const bool is_orphan = getppid() != guardian_;
-    lose_launcher(is_orphan ? "the guardian of this agent was killed" : "a signal ended this agent");
-  }
-  reap();
-}
-
 void AgentLoop::reap() {
   int status = 0;
   const Nanos now = monotonic_now();  // one time for all: in which order they died is unknown
+  bool has_waited = false;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (WIFSIGNALED(status) && ends_job(WTERMSIG(status)) && !std::exchange(has_waited, true))
+      await_same_signal();
     // The kernel may have given the pid of a rank that has ended to a rank that was started later.
     const auto rank = std::ranges::find_if(
         ranks_, [pid](const RankProcess& one) { return one.pid == pid && !one.has_ended; });
@@ -111,30 +103,6 @@ void AgentLoop::send_metrics(const RankProcess& rank) {
   writer.put(rank.job.rank);
   writer.put_raw(as_bytes(text));
   send(MessageType::kMetrics, writer.bytes());
-}
-
-void AgentLoop::signal_ranks(int signal) {
-  // Signals that end a rank go to its whole process group, as they do from a terminal, so that they reach a
-  // program behind a wrapping shell. Signals that only inform go to the rank alone, because they would kill
-  // its children, such as data loaders.
-  const bool is_for_group = signal != SIGUSR1 && signal != SIGUSR2;
-  if (signal == SIGINT || signal == SIGTERM || signal == SIGKILL)
-    leave_unstarted({.was_stopped = 1, .trouble = "stopped by rueda before its start"});
-  for (const RankProcess& rank : ranks_)
-    if (!rank.has_ended && rank.pid > 0) kill(is_for_group ? -rank.pid : rank.pid, signal);
-}
-
-void AgentLoop::stop(Nanos grace) {
-  is_stopping_ = true;
-  signal_ranks(SIGTERM);
-  signal_ranks(SIGCONT);  // a stopped process does not act on SIGTERM
-  kill_at_ = monotonic_now() + std::max<Nanos>(grace, 1);
-}
-
-void AgentLoop::kill_ranks() {
-  is_stopping_ = true;
-  kill_at_ = 0;
-  signal_ranks(SIGKILL);
 }
 
 bool AgentLoop::have_all_ended() const { return std::ranges::all_of(ranks_, &RankProcess::has_ended); }

@@ -71,6 +71,7 @@ void Agents::reap() {
     const auto link = std::ranges::find(links_, pid, &HostLink::pid);
     if (link != links_.end()) link->on_reaped(status);
   }
+  for (HostLink& link : links_) link.look_for_end();
 }
 
 void Agents::abandon() {

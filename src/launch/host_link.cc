@@ -12,6 +12,7 @@
 #include "launch/processes.h"
 #include "launch/report.h"
 #include "rueda/base/limits.h"
+#include "rueda/base/process.h"
 
 namespace rueda::launch {
 namespace {
@@ -85,6 +86,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kMetrics:
     case MessageType::kExit:
     case MessageType::kAnswer:
+    case MessageType::kSignalled:
       return on_rank_message(message);
     default:
       return;
@@ -111,6 +113,12 @@ std::string HostLink::read_errors() {
 }
 
 void HostLink::on_reaped(int wait_status) { wait_status_ = wait_status; }
+
+void HostLink::look_for_end() {
+  if (process_.pid == 0 || process_.is_child || is_reaped()) return;
+  const ProcessState state = look_at_process(process_.pid, static_cast<int64_t>(started_ticks_)).state;
+  if (state == ProcessState::kEnded || state == ProcessState::kUnknown) on_reaped(0);
+}
 
 void HostLink::close(const std::string& why) {
   if (closed_because_.empty()) closed_because_ = why;

@@ -29,6 +29,7 @@ class HostLink {
   // Reads the stderr of the agent, ssh or srun; returns whole new lines.
   std::string read_errors();
   void on_reaped(int wait_status);
+  void look_for_end();  // of a process whose status nobody tells us
   // why: for lost_because; "" = use the way its process ended.
   void close(const std::string& why);
   void signal(int number) const;  // to the process we started, if it still runs

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 #include <variant>
 
@@ -169,7 +168,7 @@ void JobRunner::step() {
   for (Console* console : {&output_.out(), &output_.err()})
     if (!console->is_empty()) set.watch(console->fd(), POLLOUT, [=] { console->flush(); });
   Nanos wake = now + kPingInterval;
-  for (const Nanos at : {next_ping_, stop_plan_.next()})
+  for (const Nanos at : {next_ping_, stop_plan_.next(), reported_signals_.next()})
     if (at != 0) wake = std::min(wake, at);
   set.wait(Deadline::at(wake));
   tick(monotonic_now());
@@ -183,9 +182,12 @@ void JobRunner::tick(Nanos now) {
       if (agents_.links()[host].is_lost()) lose_host(static_cast<int>(host), now);
   if (now >= next_ping_) {
     agents_.broadcast(MessageType::kPing);
+    agents_.reap();  // one may have been started aside
     next_ping_ = now + kPingInterval;
   }
   if (phase_ == Phase::kRunning) show_missing_ranks(now);
+  output_.tick(now);
+  pass_on_reported(now);
   for (const StopPlan::Step step : stop_plan_.due(now)) perform(step, now);
 }
 
@@ -224,17 +226,17 @@ void JobRunner::lose_host(int host, Nanos now) {
   tell_ended();
   if (!link.is_remote()) {
     // Guardian and worker are both dead. Their remaining descendants are now ours.
-    std::error_code ignored;
-    const std::string left = link.hello() ? link.hello()->private_dir : "";
-    if (is_private_dir_name(left)) std::filesystem::remove_all(left, ignored);
     if (agents_.are_local_gone())
       kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
+    const std::string left = link.hello() ? link.hello()->private_dir : "";
+    if (is_private_dir_name(left)) remove_private_dir(left);
   }
   on_failure(now);
 }
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
   if (message.type == MessageType::kAnswer) return desk_.on_answer(link.host(), message.payload);
+  if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
   const Result<RankNews> news = decode_rank_news(message, options_.size);
   if (!news.is_ok()) return link.close(news.status().why);
   std::visit([&](const auto& one) { on_news(link, one); }, news.value());
@@ -281,54 +283,6 @@ void JobRunner::on_failure(Nanos now) {
   if (!stop_plan_.on_failure(now)) return;
   output_.say(
       stop_notice(options_.output.style.kind, ranks_.any_failed().value(), ranks_.running(), kOthersGrace));
-}
-
-void JobRunner::read_stdin() {
-  std::array<char, 256> ignored;
-  const ssize_t size = read(STDIN_FILENO, ignored.data(), ignored.size());
-  if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return;
-  options_.is_stdin_watched = false;
-  is_orphaned_ = true;
-  if (stop_plan_.interrupt() == 0) on_signal(SIGTERM);
-}
-
-void JobRunner::on_signal(int signal) {
-  const auto forward = [&] {
-    ByteWriter writer;
-    writer.put(static_cast<int32_t>(signal));
-    agents_.broadcast(MessageType::kSignal, writer.bytes());
-  };
-  switch (stop_plan_.on_signal(signal, phase_ != Phase::kStarting, monotonic_now())) {
-    case StopPlan::Answer::kSuspend:
-      return suspend();
-    case StopPlan::Answer::kForward:
-      return forward();
-    case StopPlan::Answer::kKill:
-      say("killing the ranks now");
-      return agents_.broadcast(MessageType::kKill);
-    case StopPlan::Answer::kAbandonStart:
-      return fail_start({Code::kShutDown, "interrupted before the ranks were started"});
-    case StopPlan::Answer::kInterrupt:
-      output_.say(interrupt_notice(signal, options_.grace_s));
-      if (signal == SIGINT) forward();
-      return;
-  }
-}
-
-// Ctrl-Z: the ranks stop with us, and their agents do not take our silence for death.
-void JobRunner::suspend() {
-  const auto tell = [this](uint8_t is_held, int32_t signal) {
-    ByteWriter hold;
-    hold.put(is_held);
-    ByteWriter rank_signal;
-    rank_signal.put(signal);
-    agents_.broadcast(MessageType::kHold, hold.bytes());
-    agents_.broadcast(MessageType::kSignal, rank_signal.bytes());
-  };
-  tell(1, SIGSTOP);
-  kill(getpid(), SIGSTOP);
-  tell(0, SIGCONT);
-  agents_.excuse_silence(monotonic_now());
 }
 
 int JobRunner::finish() {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "launch/job_ranks.h"
 #include "launch/job_start.h"
 #include "launch/log_collector.h"
+#include "launch/outside_signals.h"
 #include "launch/rank_news.h"
 #include "launch/rank_output.h"
 #include "launch/result_files.h"
@@ -49,6 +51,8 @@ class JobRunner {
   void read_stdin();
   void on_signal(int signal);
   void suspend();
+  void on_reported(const HostLink& link, std::span<const std::byte> payload);
+  void pass_on_reported(Nanos now);
   void on_rank_message(HostLink& link, const AgentMessage& message);
   void on_news(HostLink& link, const RankStarted& started);
   void on_news(HostLink& link, const OutputPart& part);
@@ -83,6 +87,7 @@ class JobRunner {
   std::mutex arrivals_mutex_;
   std::vector<Rank> arrivals_;  // told by the store's thread, not yet by init_watch_
   StopPlan stop_plan_;
+  ReportedSignals reported_signals_;
   JobRanks ranks_;
   JobIdentity identity_;
   std::unique_ptr<store::StoreServer> store_;

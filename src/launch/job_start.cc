@@ -104,6 +104,7 @@ Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& ide
              .cwd = cwd.data(),
              .secret = to_hex(identity.secret.key),
              .stage = stage.value()};
+  common.grace_ms = nanos(options.grace_s, kSecond) / kMillisecond;
   common.binds_cores = options.binds_cores;
   common.collects_metrics = !options.output.log_dir.empty();
   return JobStart{.store = std::move(store.value()), .rendezvous = rendezvous, .common = std::move(common)};

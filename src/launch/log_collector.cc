@@ -118,7 +118,7 @@ void LogCollector::end() {
   in_.reset();
   // If it has ended, it may have been reaped with the agents, and its number may be another process by now.
   if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0) {
-    kill(pid_, SIGTERM);
+    kill(pid_, SIGKILL);  // it ignores what schedulers send
     waitpid(pid_, nullptr, 0);
   }
   std::error_code ignored;

@@ -25,6 +25,13 @@ std::string interrupt_notice(int signal, double grace_s) {
                      signal_name(signal), grace_s, signal == SIGINT ? "another Ctrl-C" : "a second signal");
 }
 
+std::string reported_notice(const std::string& host, int signal, double grace_s) {
+  return fmt::format(
+      "rueda: {} came to the agent of {}, as from a scheduler that ends the job; the ranks have {} s to "
+      "end\n",
+      signal_name(signal), host, grace_s);
+}
+
 std::string closing_notice(PrefixStyle::Kind style, const Ending& cause) {
   if (style != PrefixStyle::Kind::kHorovod) return {};
   return fmt::format(

@@ -13,6 +13,8 @@ std::string exit_notice(PrefixStyle::Kind style, const Ending& ending);
 // The first failure was noticed, and `running` other ranks still run.
 std::string stop_notice(PrefixStyle::Kind style, Rank failed, int running, Nanos grace);
 std::string interrupt_notice(int signal, double grace_s);
+// The agent of that host was told to end.
+std::string reported_notice(const std::string& host, int signal, double grace_s);
 // The last words of a failed job.
 std::string closing_notice(PrefixStyle::Kind style, const Ending& cause);
 

@@ -18,7 +18,10 @@ bool OutQueue::flush(int fd) {
 }
 
 void OutQueue::clear() {
-  bytes_.clear();
+  if (bytes_.capacity() > 2 * max_bytes_)
+    bytes_ = {};  // one push was long
+  else
+    bytes_.clear();
   sent_ = 0;
 }
 

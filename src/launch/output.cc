@@ -20,6 +20,17 @@ size_t utf8_cut(std::string_view text, size_t max) {
   return is_utf8 ? cut : max;
 }
 
+// How many bytes there are before a UTF-8 sequence that the text begins and does not end.
+size_t utf8_whole(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;  // inside a sequence
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return length > back ? text.size() - back : text.size();
+  }
+  return text.size();
+}
+
 }  // namespace
 
 void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
@@ -36,31 +47,51 @@ void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
   while (!bytes.empty()) {
     const size_t at = bytes.find_first_of("\r\n");
     partial_ += bytes.substr(0, at);
-    cut_long_line(emit);
-    if (at == std::string_view::npos) return;
+    if (at == std::string_view::npos) {
+      if (lets_go_) emit_piece(emit);
+      return;
+    }
     size_t width = 1;
     if (bytes[at] == '\r' && at + 1 < bytes.size() && bytes[at + 1] == '\n') width = 2;
     const std::string_view end = bytes.substr(at, width);
-    if (is_verbatim_ || end != "\r" || !partial_.empty()) {
-      emit({.text = partial_, .end = end});
+    if (is_verbatim_ || end != "\r" || !partial_.empty() || has_begun_) {
+      emit({.text = partial_, .end = end, .is_continuation = has_begun_});
       ended_with_return_ = end == "\r" && at + 1 == bytes.size();
     }
-    partial_.clear();
+    end_line();
     bytes.remove_prefix(at + width);
   }
 }
 
-void LineAssembler::cut_long_line(const Emit& emit) {
-  while (partial_.size() > kMaxLineBytes) {
-    const size_t cut = utf8_cut(partial_, kMaxLineBytes);
-    emit({.text = std::string_view(partial_).substr(0, cut), .end = added_end()});
-    partial_.erase(0, cut);
-  }
+void LineAssembler::let_go(const Emit& emit) {
+  lets_go_ = true;
+  emit_piece(emit);
+}
+
+void LineAssembler::emit_piece(const Emit& emit) {
+  const size_t whole = utf8_whole(partial_);
+  if (whole == 0) return;
+  const std::string rest = partial_.substr(whole);
+  emit({.text = std::string_view(partial_).substr(0, whole),
+        .end = "",
+        .is_continuation = has_begun_,
+        .goes_on = true});
+  has_begun_ = true;
+  partial_ = rest;  // in new memory, so that a long line does not leave its room behind
+}
+
+void LineAssembler::end_line() {
+  if (partial_.capacity() > kShortLineBytes)
+    partial_ = {};
+  else
+    partial_.clear();
+  has_begun_ = lets_go_ = false;
 }
 
 void LineAssembler::finish(const Emit& emit) {
-  if (!partial_.empty()) emit({.text = partial_, .end = added_end()});
-  partial_.clear();
+  if (!partial_.empty() || has_begun_)
+    emit({.text = partial_, .end = is_verbatim_ ? "" : "\n", .is_continuation = has_begun_});
+  end_line();
   ended_with_return_ = false;
 }
 

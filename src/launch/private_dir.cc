@@ -10,6 +10,12 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <span>
+
+#include "rueda/base/handshake.h"
+#include "rueda/status/folder.h"
+#include "rueda/status/token_file.h"
+#include "rueda/store/hex.h"
 
 namespace rueda::launch {
 namespace {
@@ -31,7 +37,8 @@ bool holds_only_what_agents_write(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    if (name != "secret" && name != "stage" && !name.starts_with("result.") && !name.starts_with("metrics."))
+    if (name != "secret" && name != "stage" && name != "stopping" && !name.starts_with("result.") &&
+        !name.starts_with("metrics."))
       return false;
   }
   return !error;
@@ -60,15 +67,24 @@ bool is_private_dir_name(const std::string& path) {
   return name.starts_with(kPrefix) && name.size() == kPrefix.size() + kUnique.size();
 }
 
+void remove_private_dir(const std::string& path) {
+  if (const Result<Secret> secret = read_secret_file(path + "/secret"); secret.is_ok()) {
+    const std::string token =
+        store::to_hex(hmac_sha256(secret.value().key, std::as_bytes(std::span(status::kTokenLabel))));
+    for (const std::string& folder : status::folders()) status::remove_token_files(folder, token);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+  status::remove_dead_sockets(status::folder_path());
+}
+
 void sweep_private_dirs(const std::string& base) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
     if (!is_private_dir_name(entry.path().string())) continue;
     const UniqueFd dir = open_dir(entry.path().string());
     if (!dir.is_open() || !is_ours_and_old(dir.get()) || flock(dir.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code ignored;
-    if (holds_only_what_agents_write(entry.path().string()))
-      std::filesystem::remove_all(entry.path(), ignored);
+    if (holds_only_what_agents_write(entry.path().string())) remove_private_dir(entry.path().string());
   }
 }
 

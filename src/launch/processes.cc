@@ -43,6 +43,35 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   _exit(127);
 }
 
+// As fork(), with a process between that ends at once.
+pid_t fork_aside() {
+  Result<Pipe> told = make_pipe();
+  if (!told.is_ok()) return -1;
+  int was_subreaper = 0;
+  prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  const pid_t between = fork();
+  if (between == 0) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid != 0) {
+      [[maybe_unused]] const ssize_t written = write(told.value().write.get(), &pid, sizeof pid);
+      _exit(0);
+    }
+    const timespec pause{.tv_sec = 0, .tv_nsec = kMillisecond};
+    while (getppid() == parent) nanosleep(&pause, nullptr);
+    return 0;
+  }
+  told.value().write.reset();
+  pid_t pid = -1;
+  if (between > 0) {
+    while (read(told.value().read.get(), &pid, sizeof pid) < 0 && errno == EINTR) continue;
+    waitpid(between, nullptr, 0);
+  }
+  prctl(PR_SET_CHILD_SUBREAPER, was_subreaper);
+  return pid;
+}
+
 // Runs in the child, so it may use async-signal-safe calls only.
 [[noreturn]] void become(const SpawnSpec& spec, char* const* argv, char* const* env, pid_t parent,
                          int report) {
@@ -53,7 +82,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
     for (const int core : spec.cores) CPU_SET(core, &cores);
     sched_setaffinity(0, sizeof cores, &cores);  // fails only if the CPUs were taken away just now
   }
-  if (spec.death_signal != 0) {
+  if (spec.death_signal != 0 && !spec.is_aside) {
     prctl(PR_SET_PDEATHSIG, spec.death_signal);
     if (getppid() != parent) _exit(127);  // the parent died before the request took effect
   }
@@ -116,7 +145,7 @@ Result<pid_t> spawn(const SpawnSpec& spec) {
   const std::vector<char*> argv = pointers(spec.argv);
   const std::vector<char*> env = pointers(spec.env);
   const pid_t parent = getpid();
-  const pid_t pid = fork();
+  const pid_t pid = spec.is_aside ? fork_aside() : fork();
   if (pid < 0)
     return Status(Code::kUnavailable, fmt::format("cannot start a process: {}", std::strerror(errno)));
   if (pid == 0) become(spec, argv.data(), env.data(), parent, report.value().write.get());

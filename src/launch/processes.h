@@ -20,6 +20,9 @@ struct SpawnSpec {
   std::vector<std::string> env;  // "NAME=value"
   std::string cwd;               // "" = ours
   int in = -1, out = -1, err = -1;
+  // It is not below this process, for those who look for our descendants: a child of init, or of the nearest
+  // subreaper above us. We are not told of its end, and it gets no death_signal.
+  bool is_aside = false;
   int death_signal = 0;      // which the child gets when the *thread* that spawned it ends; 0 = none
   std::vector<int> cores{};  // CPUs that it may run on; empty = ours
 };

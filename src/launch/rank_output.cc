@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +19,20 @@
 
 namespace rueda::launch {
 namespace {
+
+// Of one unfinished line, if its console is free, and of all ranks; without the first kShortLineBytes of
+// each.
+constexpr size_t kMaxLineBytes = 16 << 20, kMaxHeldBytes = 128 << 20;
+
+size_t long_part(const LineAssembler& line) {
+  return line.kept_bytes() - std::min(line.kept_bytes(), kShortLineBytes);
+}
+
+bool is_same_file(int one, int other) {
+  struct stat a {
+  }, b{};
+  return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
 std::string_view ending_of(Stream stream) { return stream == Stream::kStdout ? "out" : "err"; }
 
@@ -51,12 +67,14 @@ RankOutput::RankOutput(OutputOptions options, int size)
     : options_(std::move(options)),
       ranks_(static_cast<size_t>(size)),
       out_(STDOUT_FILENO),
-      err_(STDERR_FILENO) {
+      err_(STDERR_FILENO),
+      are_one_(is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
   const char* no_colour = getenv("NO_COLOR");
   if (no_colour != nullptr && *no_colour != '\0') options_.may_colour = false;
-  if (options_.style.kind == PrefixStyle::Kind::kNone)
-    for (RankState& rank : ranks_)
-      for (RankStream& stream : rank.streams) stream.assembler = LineAssembler(true);
+  if (options_.style.kind != PrefixStyle::Kind::kNone) return;
+  turns_.fill(LineTurns(true));
+  for (RankState& rank : ranks_)
+    for (RankStream& stream : rank.streams) stream.assembler = LineAssembler(true);
 }
 
 Status RankOutput::open_files() {
@@ -104,49 +122,102 @@ void RankOutput::name_host(Rank rank, std::string host) {
 void RankOutput::feed(Rank rank, Stream stream, std::string_view bytes) {
   RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
   write_log(state.log, bytes);
+  long_bytes_ -= long_part(state.assembler);
   state.assembler.feed(bytes, [&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
+  long_bytes_ += long_part(state.assembler);
+  if (long_part(state.assembler) > kMaxLineBytes && !(is_shown(rank) && turns_of(stream).holder()))
+    let_go(rank, stream);
+  if (held_bytes() > kMaxHeldBytes) relieve();
 }
 
 void RankOutput::finish(Rank rank) {
-  for (const Stream stream : {Stream::kStdout, Stream::kStderr})
-    ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler.finish(
-        [&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    LineAssembler& line = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler;
+    long_bytes_ -= long_part(line);
+    line.finish([&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
+  }
+}
+
+size_t RankOutput::held_bytes() const {
+  return long_bytes_ + turns_[0].waiting_bytes() + turns_[1].waiting_bytes();
+}
+
+// Too much is held. The longest unfinished line begins to be written, if no other one is under way on its
+// console; otherwise that one is broken off.
+void RankOutput::relieve() {
+  while (held_bytes() > kMaxHeldBytes) {
+    LineTurns::Speaker longest{0, Stream::kStdout};
+    size_t most = 0;
+    for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
+      for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+        const size_t own = long_part(ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler);
+        if (own > most) longest = {rank, stream};
+        most = std::max(most, own);
+      }
+    const auto& [rank, stream] = longest;
+    LineTurns& waited_for = turns_[turns_[0].waiting_bytes() >= turns_[1].waiting_bytes() ? 0 : 1];
+    LineTurns& turns = most > 0 ? turns_of(stream) : waited_for;
+    if ((most == 0 || is_shown(rank)) && turns.holder())
+      break_off(turns, "the unfinished lines and what waits for them take too much memory");
+    if (most == 0) return;
+    let_go(rank, stream);
+  }
+}
+
+void RankOutput::let_go(Rank rank, Stream stream) {
+  LineAssembler& line = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler;
+  long_bytes_ -= long_part(line);
+  line.let_go([&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
+}
+
+void RankOutput::tick(Nanos now) {
+  for (LineTurns& turns : turns_)
+    if (turns.is_overdue(now))
+      break_off(turns, fmt::format("it had not ended {} s after its beginning", kLongestTurn / kSecond));
+}
+
+void RankOutput::break_off(LineTurns& turns, std::string_view why) {
+  const auto [rank, stream] = turns.holder().value();
+  ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler.keep();
+  write_to(&turns == &turns_of(Stream::kStdout) ? out_ : err_, turns.break_off());
+  if (!std::exchange(has_broken_line_, true))
+    say(
+        fmt::format("rueda: a line of rank {} was broken so that those of other ranks can follow: {}; "
+                    "--log-dir keeps it whole\n",
+                    rank, why));
 }
 
 void RankOutput::write_fragment(Rank rank, Stream stream, const Fragment& fragment) {
   RankState& state = ranks_[static_cast<size_t>(rank)];
   RankStream& own = state.streams[index_of(stream)];
   own.tail.add(fragment);
-  const auto line = [&](PrefixStyle style) {
-    std::string text;
-    if (!fragment.is_continuation) {
-      const std::string time = style.has_time ? local_time(style.kind) : std::string();
-      text = line_prefix(style, rank, state.host, stream, time);
-    }
-    text += fragment.text;
-    text += fragment.end;
-    return text;
-  };
   PrefixStyle style = options_.style;
-  write_log(own.output, line(style));
-  if (options_.shown && !options_.shown->contains(rank)) return;
-  Console& console = stream == Stream::kStdout ? out_ : err_;
+  const std::string time = style.has_time ? local_time(style.kind) : std::string();
+  if (own.output.fd.is_open()) {
+    std::string text;
+    if (!fragment.is_continuation) text = line_prefix(style, rank, state.host, stream, time);
+    write_log(own.output, text.append(fragment.text).append(fragment.end));
+  }
+  if (!is_shown(rank)) return;
+  Console& console = stream == Stream::kStdout ? out_ : err();
   style.is_coloured = options_.may_colour && console.is_tty();
-  write_to(console, line(style));
+  const std::string prefix = line_prefix(style, rank, state.host, stream, time);
+  write_to(console, turns_of(stream).add({rank, stream}, fragment, prefix, monotonic_now()));
 }
 
 void RankOutput::show_progress(const std::string& line) {
-  if (!err_.is_tty()) return say("rueda: " + line + "\n");
+  if (!err().is_tty()) return say("rueda: " + line + "\n");
+  if (turns_of(Stream::kStderr).holder()) return;  // the cursor stands in its line
   end_progress();
-  const size_t width = err_.columns();  // a longer line could not be removed again
-  err_.write(("rueda: " + line).substr(0, width > 1 ? width - 1 : std::string::npos));
+  const size_t width = err().columns();  // a longer line could not be removed again
+  err().write(("rueda: " + line).substr(0, width > 1 ? width - 1 : std::string::npos));
   has_progress_ = true;
 }
 
 void RankOutput::end_progress() {
   if (!std::exchange(has_progress_, false)) return;
-  err_.write("\r\x1b[K");
-  err_.flush();  // before anything else reaches the terminal through stdout
+  err().write("\r\x1b[K");
+  err().flush();  // before anything else reaches the terminal through stdout
 }
 
 void RankOutput::write_to(Console& console, std::string_view text) {
@@ -177,7 +248,7 @@ void RankOutput::write_metrics(Rank rank, std::string_view text) {
   if (!written.is_ok()) lose_log(written.why);
 }
 
-void RankOutput::say(std::string_view text) { write_to(err_, text); }
+void RankOutput::say(std::string_view text) { write_to(err(), turns_of(Stream::kStderr).add_text(text)); }
 
 std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const {
   return ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].tail.lines();

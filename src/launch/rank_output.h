@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "launch/console.h"
+#include "launch/line_turns.h"
 #include "launch/output.h"
+#include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
 
@@ -33,6 +35,7 @@ class RankOutput {
   void name_host(Rank rank, std::string host);
   void feed(Rank rank, Stream stream, std::string_view bytes);
   void finish(Rank rank);                                // both streams have ended
+  void tick(Nanos now);                                  // at least once a second
   void write_metrics(Rank rank, std::string_view text);  // rank-0003.prom, beside its logs
   void say(std::string_view text);                       // text of rueda itself, written to stderr unchanged
   // A line about the start: on a terminal it is rewritten in place, until something else is written there.
@@ -45,7 +48,7 @@ class RankOutput {
   [[nodiscard]] bool has_lost_logs() const { return has_lost_logs_; }
   [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
   Console& out() { return out_; }
-  Console& err() { return err_; }
+  Console& err() { return are_one_ ? out_ : err_; }  // one queue for what is one file, as with 2>&1
 
  private:
   struct LogFile {
@@ -63,6 +66,14 @@ class RankOutput {
   };
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
   void write_to(Console& console, std::string_view text);
+  [[nodiscard]] LineTurns& turns_of(Stream stream) {
+    return turns_[stream == Stream::kStdout || are_one_ ? 0 : 1];
+  }
+  [[nodiscard]] bool is_shown(Rank rank) const { return !options_.shown || options_.shown->contains(rank); }
+  [[nodiscard]] size_t held_bytes() const;
+  void relieve();
+  void let_go(Rank rank, Stream stream);
+  void break_off(LineTurns& turns, std::string_view why);
   void write_log(const LogFile& log, std::string_view bytes);
   void lose_log(const std::string& why);
   static std::string log_path(const std::string& folder, Rank rank, std::string_view ending);
@@ -72,8 +83,12 @@ class RankOutput {
   UniqueFd log_folder_;  // held
   std::vector<RankState> ranks_;
   Console out_, err_;
-  bool has_progress_ = false;   // such a line stands on the terminal
-  bool has_lost_logs_ = false;  // the user is told once
+  bool are_one_;                    // stdout and stderr are the same file
+  std::array<LineTurns, 2> turns_;  // of out_ and err_
+  size_t long_bytes_ = 0;           // of unfinished lines, without the first kShortLineBytes of each
+  bool has_broken_line_ = false;    // the user is told once
+  bool has_progress_ = false;       // such a line stands on the terminal
+  bool has_lost_logs_ = false;      // the user is told once
 };
 
 }  // namespace rueda::launch

@@ -10,7 +10,7 @@ namespace rueda::launch {
 void Signals::block() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) {
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGTSTP}) {
     struct sigaction current {};
     sigaction(signal, nullptr, &current);
     const bool is_ignored = current.sa_handler == SIG_IGN;  // nohup and background jobs of plain shells

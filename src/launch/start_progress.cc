@@ -20,10 +20,10 @@ bool NoticePace::is_due(Nanos waited) {
   return true;
 }
 
-std::string shortened(std::span<const std::string> names) {
+std::string shortened(std::span<const std::string> names, std::string_view between) {
   std::string text;
   for (const std::string& name : names.first(std::min(names.size(), kNamed)))
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+    text += fmt::format("{}{}", text.empty() ? "" : between, name);
   return names.size() <= kNamed ? text : fmt::format("{} and {} more", text, names.size() - kNamed);
 }
 

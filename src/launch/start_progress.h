@@ -25,7 +25,7 @@ class NoticePace {
 };
 
 // The first few of them and how many more: "a, b and 510 more".
-std::string shortened(std::span<const std::string> names);
+std::string shortened(std::span<const std::string> names, std::string_view between = ", ");
 
 // Which ranks have come to init. Ranks of a program that never calls init are not waited for.
 class InitWatch {

@@ -7,17 +7,32 @@
 namespace rueda::launch {
 namespace {
 
+// After the first host that cannot take part, the others have this long to show whether they can.
+constexpr Nanos kOthersShow = 2 * kSecond;
+
 // Why the job cannot start with this agent; ok if it can, or if the agent has not answered yet.
 Status refusal(const AgentState& agent) {
   if (agent.lost_because)
-    return {Code::kUnavailable, fmt::format("cannot start the job: the agent of {} has ended: {}", agent.host,
-                                            *agent.lost_because)};
+    return {Code::kUnavailable,
+            fmt::format("the agent of {} has ended: {}", agent.host, *agent.lost_because)};
   if (agent.hello && (agent.hello->release != kRelease || agent.hello->protocol != kProtocol))
     return {Code::kPermissionDenied,
             fmt::format(
                 "{} runs release {} of rueda, but this is release {}; install the same release on all hosts",
                 agent.host, agent.hello->release, kRelease)};
   return Status::ok();
+}
+
+std::string cannot_start(size_t hosts, const std::vector<std::string>& refusals,
+                         const std::vector<std::string>& silent) {
+  std::string text = "cannot start the job";
+  if (refusals.size() > 1)
+    text += fmt::format(", because {} of {} hosts cannot take part", refusals.size(), hosts);
+  text += ": " + shortened(refusals, "; ");
+  if (!silent.empty())
+    text += fmt::format("; no answer yet from the {} of {}", silent.size() == 1 ? "agent" : "agents",
+                        shortened(silent));
+  return text;
 }
 
 std::string how_to_check(const AgentState& agent) {
@@ -31,13 +46,23 @@ std::string how_to_check(const AgentState& agent) {
 
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
   using enum Decision::Next;
-  std::vector<std::string> missing;
+  std::vector<std::string> missing, refusals;
   std::string check;
+  Code code = Code::kOk;
   for (const AgentState& agent : agents) {
-    if (Status why = refusal(agent); !why.is_ok()) return {.next = kFail, .why = std::move(why)};
+    if (const Status why = refusal(agent); !why.is_ok()) {
+      refusals.push_back(why.why);
+      code = why.code;
+      continue;
+    }
     if (agent.hello) continue;
     if (missing.empty()) check = how_to_check(agent);
     missing.emplace_back(agent.host);
+  }
+  if (!refusals.empty()) {
+    if (!refused_) refused_ = waited;
+    if (!missing.empty() && waited - *refused_ < kOthersShow) return {};
+    return {.next = kFail, .why = {code, cannot_start(agents.size(), refusals, missing)}};
   }
   if (missing.empty()) return {.next = kStart};
   Decision decision;

@@ -36,6 +36,7 @@ class StartWatch {
 
  private:
   double timeout_s_;
+  std::optional<Nanos> refused_;  // when the first host could not take part
   NoticePace pace_;
 };
 

@@ -10,6 +10,9 @@ constexpr Nanos kAgentLead = kSecond;  // the agents kill their ranks this long 
 // From SIGKILL for the ranks to SIGKILL for the agents, and from there to giving up.
 constexpr Nanos kForceAfter = 5 * kSecond;
 
+// Our own signal within this time after a report is the same event.
+constexpr Nanos kSameEvent = 2 * kSecond;
+
 bool is_due(Nanos at, Nanos now) { return at != 0 && now >= at; }
 
 }  // namespace
@@ -23,7 +26,8 @@ bool StopPlan::on_failure(Nanos now) {
 
 StopPlan::Answer StopPlan::on_signal(int signal, bool has_started, Nanos now) {
   if (signal == SIGTSTP) return Answer::kSuspend;
-  if (signal == SIGUSR1 || signal == SIGUSR2) return Answer::kForward;
+  if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU) return Answer::kForward;
+  if (interrupt_ == signal && reported_at_ != 0 && now - reported_at_ < kSameEvent) return Answer::kKnown;
   if (interrupt_ != 0) {
     on_kill(now);
     return Answer::kKill;
@@ -37,6 +41,20 @@ StopPlan::Answer StopPlan::on_signal(int signal, bool has_started, Nanos now) {
     stop_at_ = now;
   }
   return Answer::kInterrupt;
+}
+
+bool StopPlan::on_report(int signal, Nanos now) {
+  if (interrupt_ != 0) return false;
+  interrupt_ = signal;
+  reported_at_ = now;
+  if (kill_at_ != 0 || force_at_ != 0) return true;
+  if (signal == SIGINT) {
+    stop_at_ = 0;
+    kill_at_ = now + kTellingTakes + std::max<Nanos>(grace_, 1) + kAgentLead;
+  } else {
+    stop_at_ = now + kTellingTakes;
+  }
+  return true;
 }
 
 void StopPlan::on_kill(Nanos now) {

@@ -8,6 +8,10 @@
 
 namespace rueda::launch {
 
+// Schedulers tell the hosts of a job one by one. This long after the first report, those that were not told
+// are, so that no rank gets a signal twice.
+inline constexpr Nanos kTellingTakes = 500 * kMillisecond;
+
 // After the first failure the other ranks have this long to end by themselves, so that they can print a
 // traceback that names the lost rank.
 inline constexpr Nanos kOthersGrace = 2 * kSecond;
@@ -20,13 +24,16 @@ class StopPlan {
   bool on_failure(Nanos now);
 
   enum class Answer {
-    kSuspend,      // stop the ranks and then this process
-    kForward,      // pass the signal to the ranks; the job goes on
-    kInterrupt,    // ask the ranks to end: forward SIGINT; for other signals a step follows
-    kKill,         // this is the second signal: kill the ranks now
-    kAbandonStart  // no rank runs yet: give up the start
+    kSuspend,       // stop the ranks and then this process
+    kForward,       // pass the signal to the ranks; the job goes on
+    kInterrupt,     // ask the ranks to end: forward SIGINT; for other signals a step follows
+    kKill,          // this is the second signal: kill the ranks now
+    kAbandonStart,  // no rank runs yet: give up the start
+    kKnown,         // the scheduler that ends the job has told us as well as an agent
   };
   Answer on_signal(int signal, bool has_started, Nanos now);
+  // An agent was told to end by this signal: SIGINT, SIGTERM or SIGHUP. Returns true if this stops the job.
+  bool on_report(int signal, Nanos now);
   void on_kill(Nanos now);          // the ranks are killed now
   void on_failed_start(Nanos now);  // no rank was started; the agents are being ended
 
@@ -57,7 +64,8 @@ class StopPlan {
  private:
   Nanos grace_;
   int interrupt_ = 0;
-  Nanos began_ = 0;                                                  // when the first failure was learnt
+  Nanos reported_at_ = 0;  // when an agent told of the interrupt; 0 = it came to us
+  Nanos began_ = 0;        // when the first failure was learnt
   Nanos stop_at_ = 0, kill_at_ = 0, force_at_ = 0, give_up_at_ = 0;  // 0 = not planned
 };
 

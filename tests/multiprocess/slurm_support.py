@@ -32,11 +32,12 @@ def why_not() -> Optional[str]:
 class Slurm:
     """Nodes n1, n2, … of four CPUs each."""
 
-    def __init__(self, nodes: int = 2, credential_s: int = 120) -> None:
+    def __init__(self, nodes: int = 2, credential_s: int = 120, kill_wait_s: int = 3) -> None:
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self._credential_s = (
             credential_s  # what slurmctld gives a step to start in; a requeued job waits for so long
         )
+        self._kill_wait_s = kill_wait_s  # from SIGTERM to SIGKILL, when a job is cancelled
         # Short, because it holds sockets; readable, because munged insists.
         self.folder = Path(tempfile.mkdtemp(prefix="rueda-slurm-"))
         self.folder.chmod(0o755)
@@ -104,7 +105,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=1
-KillWait=3
+KillWait={self._kill_wait_s}
 {nodes}PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
 

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import launch_support
 import pytest
 from harness import library
-from launch_support import PYTHON, RUEDA, run
+from launch_support import PYTHON, RUEDA, Run, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
@@ -76,6 +77,26 @@ def test_logs_are_copied_to_a_url(tmp_path: Path) -> None:
         ).read_text() == f"out {tmp_path}/logs\n"  # as TensorBoard knows it
         assert (tmp_path / f"logs/rank-000{rank}.err").read_text() == "err\n"
     assert not list(private.iterdir())
+
+
+def test_logs_are_copied_even_if_a_scheduler_signals_every_process(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    options = ("-np", 2, "--grace", 20, "--log-dir", f"local://{tmp_path}/logs")
+    job = Run(*options, "sh", "-c", script, env=VARIABLES)
+    job.read_until(2, lambda line: "ready" in line)
+    for pid in job.processes():
+        if "rueda.collect" in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGTERM)
+            break
+    else:
+        raise AssertionError("nothing collects the logs")
+    job.process.send_signal(signal.SIGTERM)
+    status, _, err = job.finish()
+    assert status == 143 and "copy" not in err, err
+    for rank in range(2):
+        assert (tmp_path / f"logs/rank-000{rank}.out").read_text() == "ready\nsaved\n"
+    job.assert_gone_within(5)
 
 
 def logs_below(folder: Path) -> dict[str, str]:

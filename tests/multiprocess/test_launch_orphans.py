@@ -8,6 +8,7 @@ import time
 import pytest
 from harness import library
 from launch_support import HIDING_CHILD, PYTHON, ROOT, RUEDA, Run, name_of, parent_of, run
+from metrics_support import free_ports
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
@@ -116,7 +117,7 @@ def test_killed_rank_ends_the_job_with_its_hidden_children():
     job.assert_gone_within(1)
 
 
-def test_killed_ranks_leave_no_socket(folder):
+def test_killed_ranks_leave_neither_socket_nor_token(folder):
     program = (
         "import os, signal, time, rueda.numpy as hvd\nhvd.init()\nprint('up', flush=True)\ntime.sleep(300)"
     )
@@ -125,11 +126,14 @@ def test_killed_ranks_leave_no_socket(folder):
         "RUEDA_LIBRARY": library(),
         "XDG_RUNTIME_DIR": str(folder),
     }
-    job = Run("-np", 2, "--no-prefix", PYTHON, "-c", program, env=environment)
+    port = free_ports(2)
+    options = ("-np", 2, "--no-prefix", "--metrics-port", port)
+    job = Run(*options, PYTHON, "-c", program, env=environment)
     job.read_until(2, lambda line: line == "up\n")
     [worker] = job.agents("rueda-agent")
     ranks = [pid for pid in job.processes() if parent_of(pid) == worker]
     assert len(list((folder / "rueda").glob("*.sock"))) == 2
+    assert (folder / f"rueda/metrics-{port}.token").exists()
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them tidies up after the other
         for pid in ranks:
             os.kill(pid, number)

@@ -84,6 +84,42 @@ def hosts(tmp_path_factory):
         server.wait(10)
 
 
+def test_what_a_scheduler_sends_to_one_host_reaches_the_ranks_of_all_once(hosts):
+    script = (
+        "import os, signal, time\n"
+        "def handler(number, frame):\n"
+        "    print('got', signal.Signals(number).name, flush=True)\n"
+        "    if number == signal.SIGTERM: os._exit(0)\n"
+        "signal.signal(signal.SIGUSR1, handler)\n"
+        "signal.signal(signal.SIGTERM, handler)\n"
+        "print('ready', os.getpid(), flush=True)\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end: time.sleep(0.05)\n"
+    )
+    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "--grace", 20, PYTHON, "-c", script)
+    ready = sorted(job.read_until(2, lambda line: "ready" in line))
+    guardian = parent_of(parent_of(int(ready[1].split()[-1])))
+    assert name_of(guardian) == "rueda-guardian"
+    os.kill(guardian, signal.SIGUSR1)
+    assert sorted(job.read_until(2, lambda line: "got" in line)) == [
+        "[0 h1] got SIGUSR1\n",
+        "[1 h2] got SIGUSR1\n",
+    ]
+    os.kill(guardian, signal.SIGTERM)
+    status, out, err = job.finish()
+    assert status == 143 and "rueda: SIGTERM came to the agent of h2, " in err, err
+    assert sorted(out.splitlines()) == ["[0 h1] got SIGTERM", "[1 h2] got SIGTERM"]
+
+
+def test_all_hosts_that_cannot_be_reached_are_named(hosts):
+    there = "h1:1,nowhere:1,h2:1,no-such-host.invalid:1"
+    status, _, err = run("-np", 4, "-H", there, "-F", hosts, "true")
+    assert status == 1
+    [line] = [line for line in err.splitlines() if "cannot start the job" in line]
+    assert "because 2 of 4 hosts cannot take part: the agent of nowhere has ended: ssh could not conn" in line
+    assert "; the agent of no-such-host.invalid has ended: ssh could not connect" in line
+
+
 def test_four_ranks_on_two_hosts(hosts):
     script = "import json,os; print(json.dumps(dict(os.environ, cwd=os.getcwd(), ppid=str(os.getppid()))))"
     status, out, err = run(

@@ -216,6 +216,17 @@ def test_errors_of_the_stream_for_lines_are_not_taken_for_a_lost_task(supervised
     assert not supervised[0].progress.failures
 
 
+def test_long_lines_are_shown_whole_and_endless_ones_in_parts(supervised, task, monkeypatch):
+    for _ in range(20):
+        task((channel.OUT, b"x" * 15_000))
+    task((channel.OUT, b"\r\nshort\nno "), (channel.OUT, b"end"))
+    assert [line for _, _, line in supervised[2]] == ["x" * 300_000, "short"]
+    monkeypatch.setattr(driver, "_LINE_BYTES", 20_000)
+    for _ in range(2):
+        task((channel.OUT, b"y" * 15_000))
+    assert supervised[2][2][2] == "no end" + "y" * 30_000
+
+
 def test_a_task_that_talks_nonsense_is_lost(supervised, task):
     task((channel.ENDED, {"status": 0}))
     assert "was lost" in supervised[0].progress.failures[0].what

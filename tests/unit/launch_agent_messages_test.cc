@@ -16,6 +16,7 @@ Job some_job() {
   job.env = {{"A", "1"}, {"B", std::string("\x00\xfe", 2)}};
   job.ranks = {{0, {{"RANK", "0"}}}, {1, {{"RANK", "1"}}}};
   job.ping_timeout_ms = 7;
+  job.grace_ms = 20'000;
   job.binds_cores = true;
   job.collects_metrics = true;
   return job;
@@ -41,6 +42,7 @@ TEST(AgentMessages, job_survives_the_wire_with_bytes_that_are_no_utf8) {
   EXPECT_EQ(got.value().secret, "abcd");
   EXPECT_EQ(got.value().stage, "data");
   EXPECT_EQ(got.value().ping_timeout_ms, 7);
+  EXPECT_EQ(got.value().grace_ms, 20'000);
   EXPECT_TRUE(got.value().binds_cores);
   EXPECT_TRUE(got.value().collects_metrics);
 }

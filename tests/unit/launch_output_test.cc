@@ -12,15 +12,17 @@ using ::testing::IsEmpty;
 
 class Assembled {
  public:
-  void feed(std::string_view bytes) { assembler_.feed(bytes, emit_); }
-  void finish() { assembler_.finish(emit_); }
-  std::vector<std::string> fragments;  // text and end; '+' in front of a continuation
+  void feed(std::string_view bytes) { assembler.feed(bytes, emit_); }
+  void finish() { assembler.finish(emit_); }
+  void let_go() { assembler.let_go(emit_); }
+  LineAssembler assembler;
+  // Text and end; '+' in front of a continuation, '>' behind a piece of a line that goes on.
+  std::vector<std::string> fragments;
 
  private:
-  LineAssembler assembler_;
   Emit emit_ = [this](const Fragment& fragment) {
     fragments.push_back((fragment.is_continuation ? "+" : "") + std::string(fragment.text) +
-                        std::string(fragment.end));
+                        std::string(fragment.end) + (fragment.goes_on ? ">" : ""));
   };
 };
 
@@ -70,20 +72,63 @@ TEST(LineAssembler, return_and_newline_are_one_end_even_when_torn_apart) {
   EXPECT_THAT(torn.fragments, ElementsAre("a\r", "+\n", "b\n"));
 }
 
-TEST(LineAssembler, endless_line_is_cut_between_characters) {
+TEST(LineAssembler, long_line_stays_whole) {
   Assembled lines;
-  std::string text = "x";
-  while (text.size() <= 2 * kMaxLineBytes) text += "€";  // three bytes, so that the limit falls inside one
+  const std::string text(10 * kShortLineBytes, 'x');
   lines.feed(text);
+  EXPECT_EQ(lines.assembler.kept_bytes(), text.size());
+  lines.feed("\nb\n");
+  EXPECT_THAT(lines.fragments, ElementsAre(text + "\n", "b\n"));
+  EXPECT_EQ(lines.assembler.kept_bytes(), 0u);
+}
+
+TEST(LineAssembler, line_that_was_let_go_comes_in_pieces_until_it_ends) {
+  Assembled lines;
+  lines.feed("ab");
+  lines.let_go();
+  lines.feed("c€");
+  lines.feed("d\nef");
+  EXPECT_THAT(lines.fragments, ElementsAre("ab>", "+c€>", "+d\n")) << "the next line is kept again";
+  lines.feed("g\n");
+  EXPECT_EQ(lines.fragments.back(), "efg\n");
+}
+
+TEST(LineAssembler, line_that_was_let_go_may_be_kept_again) {
+  Assembled lines;
+  lines.feed("ab");
+  lines.let_go();
+  lines.assembler.keep();
+  lines.feed("cd");
+  lines.feed("ef\r\n");
+  EXPECT_THAT(lines.fragments, ElementsAre("ab>", "+cdef\r\n"));
+}
+
+TEST(LineAssembler, line_that_was_let_go_ends_with_its_stream) {
+  Assembled lines;
+  lines.feed("ab");
+  lines.let_go();
   lines.finish();
-  ASSERT_EQ(lines.fragments.size(), 3u);
-  std::string joined;
-  for (const std::string& fragment : lines.fragments) {
-    EXPECT_LE(fragment.size(), kMaxLineBytes + 1);
-    EXPECT_NE(static_cast<unsigned char>(fragment.front()) & 0xC0, 0x80) << "begins inside a character";
-    joined += fragment.substr(0, fragment.size() - 1);
+  lines.finish();
+  EXPECT_THAT(lines.fragments, ElementsAre("ab>", "+\n"));
+}
+
+TEST(LineAssembler, pieces_are_cut_between_characters) {
+  const std::string text = "aä€😀z";
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    Assembled lines;
+    lines.feed(text.substr(0, cut));
+    lines.let_go();
+    lines.feed(text.substr(cut));
+    lines.finish();
+    std::string joined;
+    for (std::string fragment : lines.fragments) {
+      std::erase(fragment, '+');
+      std::erase(fragment, '>');
+      EXPECT_NE(static_cast<unsigned char>(fragment.front()) & 0xC0, 0x80) << "begins inside a character";
+      joined += fragment;
+    }
+    EXPECT_EQ(joined, text + "\n");
   }
-  EXPECT_EQ(joined, text);
 }
 
 TEST(LineAssembler, chunks_do_not_matter) {
@@ -103,7 +148,7 @@ TEST(LineAssembler, chunks_do_not_matter) {
 }
 
 TEST(LineAssembler, verbatim_fragments_are_the_bytes_and_keep_lines_whole) {
-  const std::string long_line(kMaxLineBytes + 5, 'x');
+  const std::string long_line(kShortLineBytes + 5, 'x');
   const std::string text = "\r10%\r\n\r\r\nwhole line\n" + long_line + "\nno end";
   std::mt19937 random(11);
   for (int round = 0; round < 50; ++round) {
@@ -117,6 +162,7 @@ TEST(LineAssembler, verbatim_fragments_are_the_bytes_and_keep_lines_whole) {
     for (size_t at = 0; at < text.size();) {
       const size_t size = 1 + random() % (round < 25 ? 9 : 5000);
       assembler.feed(std::string_view(text).substr(at, size), emit);
+      if (random() % 100 == 0 && at > 40) assembler.let_go(emit);
       at += size;
     }
     assembler.finish(emit);

@@ -46,20 +46,41 @@ TEST(StartWatch, fails_when_the_time_is_over_and_says_what_to_try) {
 }
 
 TEST(StartWatch, agent_that_ended_fails_the_start_at_once) {
+  const Hello hello = our_release();
   StartWatch watch(30);
-  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", nullptr, "ssh was killed by SIGKILL"}};
+  const std::vector<AgentState> agents = {{"a", &hello, {}}, {"b", nullptr, "ssh was killed by SIGKILL"}};
   const StartWatch::Decision decision = watch.decide(agents, 0);
   EXPECT_EQ(decision.next, Next::kFail);
-  EXPECT_THAT(decision.why.why, HasSubstr("the agent of b has ended: ssh was killed by SIGKILL"));
+  EXPECT_EQ(decision.why.why, "cannot start the job: the agent of b has ended: ssh was killed by SIGKILL");
 }
 
-TEST(StartWatch, another_release_is_refused_before_the_others_answer) {
+TEST(StartWatch, all_hosts_that_cannot_be_reached_are_named) {
+  const Hello hello = our_release();
+  StartWatch watch(30);
+  std::vector<AgentState> agents = {
+      {"a", &hello, {}}, {"b", nullptr, "no route"}, {"c", nullptr, {}}, {"d", nullptr, {}}};
+  EXPECT_EQ(watch.decide(agents, kSecond).next, Next::kWait) << "c and d may fail as well";
+  agents[2].lost_because = "refused";
+  EXPECT_EQ(watch.decide(agents, 2 * kSecond).next, Next::kWait);
+  StartWatch::Decision decision = watch.decide(agents, 3 * kSecond);
+  EXPECT_EQ(decision.next, Next::kFail) << "but not for long";
+  EXPECT_EQ(
+      decision.why.why,
+      "cannot start the job, because 2 of 4 hosts cannot take part: the agent of b has ended: no route; "
+      "the agent of c has ended: refused; no answer yet from the agent of d");
+  agents[3].hello = &hello;
+  decision = watch.decide(agents, 2 * kSecond);
+  EXPECT_EQ(decision.next, Next::kFail) << "nobody is awaited any more";
+}
+
+TEST(StartWatch, another_release_is_refused_with_the_hosts_that_have_it) {
   Hello hello = our_release();
   hello.release = "0.0.1";
   StartWatch watch(30);
-  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", &hello, {}}};
+  const std::vector<AgentState> agents = {{"a", &hello, {}}, {"b", &hello, {}}};
   const StartWatch::Decision decision = watch.decide(agents, 0);
   EXPECT_EQ(decision.why.code, Code::kPermissionDenied);
+  EXPECT_THAT(decision.why.why, HasSubstr("a runs release 0.0.1"));
   EXPECT_THAT(decision.why.why, HasSubstr("b runs release 0.0.1"));
 }
 

@@ -78,6 +78,35 @@ TEST(StopPlan, second_signal_kills) {
   EXPECT_EQ(plan.next(), kNow + 1 + 5 * kSecond) << "a third signal does not put off the force";
 }
 
+TEST(StopPlan, what_an_agent_was_told_by_its_scheduler_stops_the_others_a_little_later) {
+  StopPlan plan(kGrace);
+  EXPECT_TRUE(plan.on_report(SIGTERM, kNow));
+  EXPECT_EQ(plan.interrupt(), SIGTERM);
+  EXPECT_FALSE(plan.on_report(SIGTERM, kNow + 1)) << "another agent";
+  EXPECT_FALSE(plan.on_failure(kNow + 1));
+  EXPECT_THAT(plan.due(kNow + kTellingTakes - 1), IsEmpty());
+  EXPECT_THAT(plan.due(kNow + kTellingTakes), ElementsAre(Step::kStop));
+}
+
+TEST(StopPlan, sigint_that_an_agent_was_told_kills_after_the_grace) {
+  StopPlan plan(kGrace);
+  EXPECT_TRUE(plan.on_report(SIGINT, kNow));
+  EXPECT_THAT(plan.due(kNow + kTellingTakes + kGrace), IsEmpty());
+  EXPECT_THAT(plan.due(kNow + kTellingTakes + kGrace + kSecond), ElementsAre(Step::kKill));
+}
+
+TEST(StopPlan, the_scheduler_that_told_an_agent_and_then_us_has_not_signalled_twice) {
+  StopPlan plan(kGrace);
+  plan.on_report(SIGTERM, kNow);
+  EXPECT_EQ(plan.on_signal(SIGTERM, true, kNow + 1), Answer::kKnown);
+  EXPECT_FALSE(plan.is_killing());
+  EXPECT_EQ(plan.on_signal(SIGINT, true, kNow + 2), Answer::kKill) << "another signal is another event";
+  StopPlan other(kGrace);
+  other.on_signal(SIGTERM, true, kNow);
+  EXPECT_FALSE(other.on_report(SIGTERM, kNow + 1));
+  EXPECT_FALSE(other.is_killing());
+}
+
 TEST(StopPlan, interrupt_before_the_start_abandons_it) {
   StopPlan plan(kGrace);
   EXPECT_EQ(plan.on_signal(SIGINT, false, kNow), Answer::kAbandonStart);
@@ -90,6 +119,7 @@ TEST(StopPlan, interrupt_before_the_start_abandons_it) {
 TEST(StopPlan, signals_that_inform_or_suspend_stop_nothing) {
   StopPlan plan(kGrace);
   EXPECT_EQ(plan.on_signal(SIGUSR1, true, kNow), Answer::kForward);
+  EXPECT_EQ(plan.on_signal(SIGXCPU, true, kNow), Answer::kForward);
   EXPECT_EQ(plan.on_signal(SIGTSTP, true, kNow), Answer::kSuspend);
   EXPECT_EQ(plan.interrupt(), 0);
   EXPECT_EQ(plan.next(), 0);

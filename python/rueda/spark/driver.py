@@ -20,7 +20,7 @@ from rueda.spark import channel
 HANDSHAKE_SECONDS = 10.0
 MAX_STRANGERS = 64
 _TAIL_LINES = 20
-_LINE_BYTES = 1 << 16  # what is longer is shown in parts
+_LINE_BYTES = 8 << 20  # what is longer is shown in parts
 
 
 class Peer:
@@ -35,7 +35,7 @@ class Peer:
         self.hello: Optional[Hello] = None
         self.place: Optional[Place] = None
         self.pid = 0  # of the rank
-        self.lines = {channel.OUT: b"", channel.ERR: b""}  # incomplete ones
+        self.lines = {channel.OUT: bytearray(), channel.ERR: bytearray()}  # incomplete ones
         self.tail: list[str] = []
         self.has_ended = False
 
@@ -255,18 +255,21 @@ class Supervisor:
     # ---- output ----
 
     def _print(self, peer: Peer, kind: int, body: bytes) -> None:
-        *lines, rest = (peer.lines[kind] + body).replace(b"\r\n", b"\n").split(b"\n")
+        peer.lines[kind] += body
+        if b"\n" not in body and len(peer.lines[kind]) <= _LINE_BYTES:
+            return
+        *lines, rest = bytes(peer.lines[kind]).replace(b"\r\n", b"\n").split(b"\n")
         if len(rest) > _LINE_BYTES:
             lines, rest = [*lines, rest], b""
-        peer.lines[kind] = rest
+        peer.lines[kind] = bytearray(rest)
         for line in lines:
             self._line(peer, kind, line)
 
     def _flush(self, peer: Peer) -> None:
         for kind, line in peer.lines.items():
             if line:
-                self._line(peer, kind, line)
-            peer.lines[kind] = b""
+                self._line(peer, kind, bytes(line))
+            peer.lines[kind] = bytearray()
 
     def _line(self, peer: Peer, kind: int, line: bytes) -> None:
         text = line.decode(errors="replace")

@@ -49,7 +49,7 @@ std::vector<std::string> own_environment() {
 }
 
 Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std::string>& argv,
-                                 int death_signal, std::vector<std::string> env) {
+                                 int death_signal, std::vector<std::string> env, bool is_aside) {
   Result<Pipe> in = make_pipe();
   Result<Pipe> out = make_pipe();
   Result<Pipe> err = make_pipe();
@@ -62,12 +62,14 @@ Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std:
                              .in = in.value().read.get(),
                              .out = out.value().write.get(),
                              .err = err.value().write.get(),
+                             .is_aside = is_aside,
                              .death_signal = death_signal});
   if (!pid.is_ok()) return pid.status();
   AgentProcess agent{.pid = pid.value(),
                      .in = std::move(in.value().write),
                      .out = std::move(out.value().read),
-                     .err = std::move(err.value().read)};
+                     .err = std::move(err.value().read),
+                     .is_child = !is_aside};
   for (const UniqueFd* fd : {&agent.in, &agent.out, &agent.err}) set_nonblocking(fd->get());
   return agent;
 }

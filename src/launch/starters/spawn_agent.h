@@ -13,6 +13,7 @@ namespace rueda::launch {
 std::string agent_command(const std::string& binary);
 std::vector<std::string> own_environment();
 Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std::string>& argv,
-                                 int death_signal, std::vector<std::string> env = own_environment());
+                                 int death_signal, std::vector<std::string> env = own_environment(),
+                                 bool is_aside = false);
 
 }  // namespace rueda::launch

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include "launch/processes.h"
 #include "launch/starters/spawn_agent.h"
 #include "launch/starters/starter.h"
+#include "rueda/base/process.h"
 
 extern char** environ;
 
@@ -37,6 +39,21 @@ bool is_passed_to_srun(std::string_view name) {
   return std::ranges::find(kOfTheJob, name) == kOfTheJob.end();
 }
 
+namespace {
+
+// Slurm without cgroups signals every process below slurmstepd when it ends a batch job. srun, which gets
+// SIGTERM, has its step killed at once, before the ranks have ended.
+bool would_be_signalled() {
+  constexpr int kMostAncestors = 64;
+  if (read_proc("/proc/self/cgroup").find("slurm") != std::string::npos) return false;
+  ProcessLook look = look_at_process(getppid(), 0);
+  for (int i = 0; i < kMostAncestors && look.parent > 1; ++i, look = look_at_process(look.parent, 0))
+    if (look.name == "slurmstepd") return true;
+  return look.name == "slurmstepd";
+}
+
+}  // namespace
+
 Result<AgentProcess> start_srun_agent(const SlurmNode& node, const std::string& binary) {
   const char* path = getenv("PATH");
   Result<std::string> program = find_program("srun", path != nullptr ? path : "/usr/bin:/bin", "");
@@ -47,7 +64,8 @@ Result<AgentProcess> start_srun_agent(const SlurmNode& node, const std::string& 
     if (is_passed_to_srun(text.substr(0, text.find('=')))) env.emplace_back(text);
   }
   // srun dies with the launcher. The agent on the node then sees end of file.
-  return spawn_agent(program.value(), srun_command(node, binary), SIGTERM, std::move(env));
+  return spawn_agent(program.value(), srun_command(node, binary), SIGTERM, std::move(env),
+                     would_be_signalled());
 }
 
 }  // namespace rueda::launch

@@ -26,10 +26,11 @@ inline std::string_view program_of(StartWay way) {
 inline constexpr std::array<std::string_view, 3> kReachOtherHosts = {"ssh", "srun", "blaunch"};
 
 struct AgentProcess {
-  pid_t pid = 0;  // the agent's guardian, or the client of ssh or srun
-  UniqueFd in;    // we write, non-blocking
-  UniqueFd out;   // we read, non-blocking
-  UniqueFd err;   // we read, non-blocking
+  pid_t pid = 0;         // the agent's guardian, or the client of ssh or srun
+  UniqueFd in;           // we write, non-blocking
+  UniqueFd out;          // we read, non-blocking
+  UniqueFd err;          // we read, non-blocking
+  bool is_child = true;  // otherwise nobody tells us its exit status
 };
 
 Result<AgentProcess> start_local_agent();

@@ -17,7 +17,6 @@
 namespace rueda::capi {
 namespace {
 
-constexpr std::string_view kTokenLabel = "rueda metrics";
 constexpr int64_t kLastPort = 65'535;
 
 struct OpenPort {
@@ -35,7 +34,7 @@ OpenPort& open_port() {
 Result<std::string> token_of(const Secret& job) {
   const Result<Secret> secret = job.key.empty() ? make_secret() : Result<Secret>(job);
   if (!secret.is_ok()) return secret.status();
-  return store::to_hex(hmac_sha256(secret.value().key, std::as_bytes(std::span(kTokenLabel))));
+  return store::to_hex(hmac_sha256(secret.value().key, std::as_bytes(std::span(status::kTokenLabel))));
 }
 
 Status write_token(const Config& config, const std::string& token) {
@@ -44,7 +43,7 @@ Status write_token(const Config& config, const std::string& token) {
   if (!config.metrics_token_file.empty()) return status::write_token_file(config.metrics_token_file, token);
   const std::string folder = status::folder_path();
   if (Status status = status::make_folder(folder); !status.is_ok()) return status;
-  at.file = folder + "/metrics-" + std::to_string(config.metrics_port) + ".token";
+  at.file = status::token_file_path(folder, config.metrics_port);
   at.token = token;
   return status::write_token_file(at.file, token);
 }
@@ -92,7 +91,7 @@ void stop_metrics_port() {
   const std::lock_guard lock(open_port().mutex);
   OpenPort& at = open_port();
   leaving = std::move(at.port);
-  // A rank that ends otherwise leaves it, and the next job with this port overwrites it.
+  // A rank that ends otherwise leaves it to the agent of its host, or to the next job with this port.
   if (!at.file.empty()) status::remove_token_file(std::exchange(at.file, {}), at.token);
 }
 

@@ -18,6 +18,7 @@
 #include "rueda/capi/forks.h"
 #include "rueda/capi/metrics_port.h"
 #include "rueda/capi/observed.h"
+#include "rueda/status/stop_file.h"
 
 namespace rueda::capi {
 namespace {
@@ -206,6 +207,7 @@ Status init(runtime::InitOptions options) {
     return session.status();
   }
   session.value().first_handle = s.next_handle;
+  if (const char* const file = get_env(status::kStopFileVariable)) session.value().stop_file = file;
   session.value().timeline = s.timeline;
   session.value().meters = meters();
   session.value().show_stacks = log_stacks;

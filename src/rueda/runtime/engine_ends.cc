@@ -5,6 +5,7 @@
 
 #include "rueda/base/log.h"
 #include "rueda/runtime/engine.h"
+#include "rueda/status/stop_file.h"
 
 namespace rueda::runtime {
 namespace {
@@ -64,9 +65,14 @@ void Engine::carry_out(const Verdicts::Report& report) {
 void Engine::carry_out(const Verdicts::End& end) {
   if (farewell_.is_closed()) return;
   farewell_.close();
-  recording_.failed(end.why);
   lost_rank_ = end.lost;
-  observer_.lost(end.lost, end.loss, end.why.why);
+  // All ranks were told to end. They need not do it at the same time.
+  if (end.why.code == Code::kPeerLost && status::is_being_ended(session_.stop_file)) {
+    RUEDA_LOG(kInfo, "The job is being ended: " + end.why.why);
+  } else {
+    recording_.failed(end.why);
+    observer_.lost(end.lost, end.loss, end.why.why);
+  }
   const std::string waiting = negotiation_.pending_summary();
   if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
   if (session_.links) {

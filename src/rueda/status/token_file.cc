@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::status {
 namespace {
+
+constexpr std::string_view kBegin = "metrics-", kEnd = ".token";
 
 Status token_trouble(const std::string& path, const std::string& why) {
   return {Code::kUnavailable, "cannot write the token for metrics to " + path + ": " + why};
@@ -69,6 +72,18 @@ void remove_token_file(const std::string& path, const std::string& token) {
   if (!fd.is_open() || pread(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(token.size() + 1))
     return;
   if (text.starts_with(token + "\n")) unlink(path.c_str());
+}
+
+std::string token_file_path(const std::string& folder, int64_t port) {
+  return folder + "/" + std::string(kBegin) + std::to_string(port) + std::string(kEnd);
+}
+
+void remove_token_files(const std::string& folder, const std::string& token) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kBegin) && name.ends_with(kEnd)) remove_token_file(entry.path().string(), token);
+  }
 }
 
 }  // namespace rueda::status

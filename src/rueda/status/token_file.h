@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "rueda/base/status.h"
 
@@ -12,11 +13,19 @@ namespace rueda::status {
 // user.
 Result<std::string> given_token(const std::string& path);
 
+// The token is HMAC-SHA-256 of the job's secret and these words, in hex.
+inline constexpr std::string_view kTokenLabel = "rueda metrics";
+
 // Writes the token and a line end into a file that its owner may read and write (0600). A file that exists
 // keeps its mode and its group, and so whoever may read it; it must be of this user, and no other user may
 // write it, and only its group may read it.
+Status write_token_file(const std::string& path, const std::string& token);
 // Does nothing if the file is not this user's, or has another token by now.
 void remove_token_file(const std::string& path, const std::string& token);
-Status write_token_file(const std::string& path, const std::string& token);
+
+// Where ranks write it, if the user names no file.
+std::string token_file_path(const std::string& folder, int64_t port);
+// Those of a job whose ranks could not do it themselves, whatever its ports were.
+void remove_token_files(const std::string& folder, const std::string& token);
 
 }  // namespace rueda::status
