@@ -168,7 +168,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_option("--stall-check-warning-time-seconds", tuning.stall_warning_s,
                  "seconds before such a report (60)");
   app.add_option("--stall-check-shutdown-time-seconds", tuning.stall_shutdown_s,
-                 "seconds before the job is ended (never)");
+                 "seconds before the job is ended (1800; 0: never)");
   app.add_option("--log-level", tuning.log_level, "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
   app.add_flag_callback("--log-with-timestamp,--no-log-hide-timestamp",
                         [&] { tuning.log_with_timestamp = true; });

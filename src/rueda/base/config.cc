@@ -62,12 +62,12 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
       number({"stall_warning_s", "RUEDA_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS",
               "seconds", "Age at which a tensor that some ranks have not submitted is reported."},
              &Config::stall_warning_s, "0.001..100000000", {0.001, kMaxSeconds}));
-  table.push_back(
-      number({"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-              "seconds",
-              "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
-              "value below the warning time is ignored."},
-             &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
+  table.push_back(number(
+      {"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+       "seconds",
+       "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
+       "value below the warning time is ignored. Unset, it is twice the warning time if that is more."},
+      &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
   table.push_back(
       text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
             "Path of the timeline file; DYNAMIC waits for start_timeline."},
@@ -280,14 +280,20 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
                                       "; correct or unset it"};
 }
 
-// Parses without the rule that ignores a stall shutdown time below the warning time.
+// Parses without the rule that ignores a stall shutdown time below the warning time. Who allows ranks to be
+// late for long, and says nothing about the end, is warned before it.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
-  for (const ConfigEntry& entry : table_of_all())
+  bool is_shutdown_given = false;
+  for (const ConfigEntry& entry : table_of_all()) {
     if (Status status = take(get_env, entry, config); !status.is_ok()) return status;
   return config;
 }
 
+    is_shutdown_given |= entry.name == "stall_shutdown_s" && find(get_env, entry).has_value();
+  }
+  if (!is_shutdown_given)
+    config.stall_shutdown_s = std::max(config.stall_shutdown_s, 2 * config.stall_warning_s);
 bool is_set_to_false(const char* text) {
   const Result<bool> value = parse_boolean(trimmed(text));
   return value.is_ok() && !value.value();

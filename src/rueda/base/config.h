@@ -26,7 +26,7 @@ struct Config {
   // diagnosis
   bool stall_check_disabled = false;
   double stall_warning_s = 60;
-  double stall_shutdown_s = 0;  // 0 = never
+  double stall_shutdown_s = 1800;  // 0 = never
   double verdict_s = 5;         // others have waited for so long when a verdict names a rank
   double heartbeat_s = 5;       // a host that acknowledges nothing for so long is unreachable
   bool check_numbers = false;   // NaN and infinity are looked for
