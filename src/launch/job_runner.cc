@@ -49,6 +49,11 @@ int JobRunner::run() {
   return finish();
 }
 
+TryEnd JobRunner::end() const {
+  if (stop_plan_.interrupt() != 0) return TryEnd::kInterrupted;
+  return phase_ == Phase::kRunning ? judge_end(ranks_.endings()) : TryEnd::kNotStarted;
+}
+
 Status JobRunner::prepare() {
   began_ = monotonic_now();
   Result<std::vector<Placement>> placements = place_ranks(options_.hosts, options_.size);

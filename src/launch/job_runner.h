@@ -17,6 +17,7 @@
 #include "launch/rank_news.h"
 #include "launch/rank_output.h"
 #include "launch/result_files.h"
+#include "launch/restarts.h"
 #include "launch/signals.h"
 #include "launch/start_progress.h"
 #include "launch/start_watch.h"
@@ -30,6 +31,8 @@ class JobRunner {
   // Returns the exit status of the launcher.
   int run();
 
+  // After that.
+  [[nodiscard]] TryEnd end() const;
  private:
   enum class Phase {
     kStarting,
