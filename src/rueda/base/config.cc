@@ -161,9 +161,12 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(number({"start_timeout_s", "RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "seconds",
                           "Time that init allows until all ranks are connected."},
                          &Config::start_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
-  table.push_back(number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                          "seconds", "A connected rank that stays silent for longer counts as lost."},
-                         &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(
+      number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "seconds",
+              "A rank that does not answer for longer, or whose host acknowledges nothing for longer, is "
+              "lost; a shorter outage of the network is survived. It holds for heartbeats, for TCP, and, "
+              "doubled, for the hosts of rueda run (--agent-timeout)."},
+             &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
   table.push_back(integer({"shm_ring_bytes", "RUEDA_SHM_RING_BYTES", "", "bytes",
                            "Shared-memory ring per directed pair of ranks on one host."},
                           &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
@@ -287,13 +290,13 @@ Result<Config> parse_as_written(const GetEnv& get_env) {
   bool is_shutdown_given = false;
   for (const ConfigEntry& entry : table_of_all()) {
     if (Status status = take(get_env, entry, config); !status.is_ok()) return status;
-  return config;
-}
-
     is_shutdown_given |= entry.name == "stall_shutdown_s" && find(get_env, entry).has_value();
   }
   if (!is_shutdown_given)
     config.stall_shutdown_s = std::max(config.stall_shutdown_s, 2 * config.stall_warning_s);
+  return config;
+}
+
 bool is_set_to_false(const char* text) {
   const Result<bool> value = parse_boolean(trimmed(text));
   return value.is_ok() && !value.value();
@@ -336,7 +339,8 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
-  const std::array<Rule, 15> rules = {{
+  const std::array<Rule, 16> rules = {{
+      {"RUEDA_HEARTBEAT_SECONDS", always, "RUEDA_PEER_TIMEOUT_SECONDS holds for silence of every kind"},
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
       {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},

@@ -47,8 +47,9 @@ constexpr const char* kOthers[] = {"RUEDA_RANK",
                                    "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
                                    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
                                    "HOROVOD_GLOO_RENDEZVOUS_PORT"};
-// Settings of Horovod that have no effect here.
-constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+// Settings of Horovod, and of earlier versions, that have no effect here.
+constexpr const char* kWithoutEffect[] = {"RUEDA_HEARTBEAT_SECONDS",
+                                          "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_AUTOTUNE",
                                           "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
                                           "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
