@@ -13,6 +13,7 @@
 #include "launch/out_queue.h"
 #include "launch/rank_inquiry.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/status/job_news.h"
 
 namespace rueda::launch {
 
@@ -58,6 +59,8 @@ class AgentLoop {
   void drain(RankProcess& rank);
   void send_result_file(RankProcess& rank);
   void send_metrics(const RankProcess& rank);
+  void look_at_ranks();
+  void keep_news(std::span<const std::byte> payload) const;
   // endings
   void signal_ranks(int signal);
   void stop(Nanos grace);
@@ -76,8 +79,9 @@ class AgentLoop {
   Variables common_;                 // the part of the environment that all ranks share
   std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
-  std::unique_ptr<RankInquiry> inquiry_;  // what the launcher has asked last
-  size_t next_start_ = 0;                 // index into ranks_: the first that was not started yet
+  std::vector<status::HeldProcess> seen_held_, said_held_;  // at the last look; to the launcher
+  std::unique_ptr<RankInquiry> inquiry_;                    // what the launcher has asked last
+  size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;

@@ -85,6 +85,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kMetrics:
     case MessageType::kExit:
     case MessageType::kAnswer:
+    case MessageType::kHeld:
       return on_rank_message(message);
     default:
       return;

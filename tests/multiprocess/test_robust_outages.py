@@ -1,0 +1,200 @@
+"""Outages of the network between hosts: what survives them, and what is said about the cause."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+from typing import Iterator, List, Tuple
+
+import pytest
+from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
+from robust_support import Jobs, make_jobs, wait_until
+from test_robust_hosts import RANKS, ip, make_cable, start_in_spaces
+from virtual_hosts import VirtualHosts, virtual_hosts
+
+__all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`
+
+SAID_S = 60.0  # a verdict after 5 s, on a machine that others use as well
+END_S = 90.0
+
+STEPS = """
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+if DOING == "idle":
+    await_file("back", 120)
+step = 0
+while True:
+    over = torch.tensor([float(os.path.exists("enough"))])
+    sum = hvd.allreduce(torch.full((200_000,), float(step)), name="gradient", op=hvd.Sum)
+    assert sum[0].item() == sum[-1].item() == step * hvd.size()
+    if hvd.allreduce(over, name="over", op=hvd.Max)[0]:
+        break
+    step += 1
+say("right")
+"""
+UNREACHABLE = r"Verdict: unreachable: rank 2 \(host h1, pid \d+\): its host has acknowledged nothing for \d"
+BLAMES_A_PROCESS = r"Verdict: (stopped|silent|dead|missing|late in compute)"
+
+
+@pytest.mark.parametrize("doing", ["training", "idle"])
+def test_an_outage_is_said_and_survived_with_default_settings(
+    jobs: Jobs, cable: Tuple[str, str], doing: str
+) -> None:
+    job = start_in_spaces(jobs, cable, f"DOING = {doing!r}\n{STEPS}")
+    for rank in range(RANKS):
+        job.await_said(rank, "ready")
+    ip("-n", cable[0], "link", "set", "wire", "down")
+    wait_until(lambda: re.search(UNREACHABLE, job.output(0)) is not None, SAID_S, "the verdict")
+    ip("-n", cable[0], "link", "set", "wire", "up")
+    wait_until(lambda: "the network is back after" in job.output(0), SAID_S, "its end")
+    job.release("back")
+    job.release("enough")
+    job.assert_ended_well(limit_s=END_S)
+    assert all(job.said(rank, "right") for rank in range(RANKS)), job.everything()
+    assert not re.search(BLAMES_A_PROCESS, job.everything()), job.everything()
+    for rank in range(RANKS):  # one line for the other host, if any
+        lines = re.findall(r"Verdict: unreachable: rank (\d).*acknowledged nothing", job.output(rank))
+        assert lines in ([["2"]] if rank == 0 else [[], ["0"]]), job.everything()
+
+
+def test_a_cable_that_stays_cut_is_blamed_on_the_network_alone(jobs: Jobs, cable: Tuple[str, str]) -> None:
+    body = """
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+try:
+    while True:
+        hvd.allreduce(torch.ones(200_000), name="gradient")
+except hvd.HorovodInternalError as error:
+    say("lost", text=str(error))
+"""
+    job = start_in_spaces(jobs, cable, body, RUEDA_PEER_TIMEOUT_SECONDS="8")
+    for rank in range(RANKS):
+        job.await_said(rank, "ready")
+    ip("-n", cable[0], "link", "set", "wire", "down")
+    job.assert_ended_well(limit_s=END_S)
+    for rank in range(RANKS):
+        (lost,) = job.said(rank, "lost")
+        assert re.search(r"rank \d .*acknowledged nothing for \d+ s; its host is down, or the ", lost["text"])
+        assert "stopped" not in lost["text"]
+    assert re.search(UNREACHABLE, job.output(0)), "said before the end\n" + job.output(0)
+    assert re.search(UNREACHABLE.replace("2", "0", 1).replace("h1", "h0"), job.output(2)), job.everything()
+    assert not re.search(BLAMES_A_PROCESS, job.everything()), job.everything()
+
+
+# ---- under rueda run: one rank on each of two hosts. Their "ssh" needs no network ----
+
+PROGRAM = """
+import os, sys, time
+import numpy
+import rueda.numpy as hvd
+
+hvd.init()
+print("ready", flush=True)
+step = 0
+while True:
+    over = numpy.array([float(os.path.exists(sys.argv[1]))])
+    if hvd.allreduce(over, name="over", op=hvd.Max)[0]:
+        break
+    time.sleep(0.01)
+print("right", flush=True)
+"""
+
+
+class RunOnHosts:
+    """`rueda run` of PROGRAM on hosts a and b."""
+
+    def __init__(self, hosts: VirtualHosts, folder: pathlib.Path) -> None:
+        self.hosts = hosts
+        self._enough = folder / "enough"
+        self._output = folder / "output"
+        program = folder / "program.py"
+        program.write_text(PROGRAM)
+        command = ["run", "-np", "2", "-H", "a:1,b:1", PYTHON, str(program), str(self._enough)]
+        with open(self._output, "wb") as output:
+            self.process = subprocess.Popen(
+                [*hosts.words(), RUEDA, *command],
+                env={**hosts.environment(), "PYTHONPATH": str(ROOT / "python")},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def await_words(self, pattern: str) -> None:
+        wait_until(
+            lambda: re.search(pattern, self.output()) is not None or self.process.poll() is not None,
+            SAID_S,
+            f"{pattern}\n{self.output()}",
+        )
+        assert re.search(pattern, self.output()), self.output()
+
+    def await_start(self) -> None:
+        wait_until(lambda: self.output().count("ready") == 2, SAID_S, f"the start\n{self.output()}")
+
+    def rank_on(self, name: str) -> int:
+        """The process of the rank on that host."""
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.hosts.space(name)], capture_output=True, text=True, check=True
+        )
+        found: List[int] = [
+            pid for pid in map(int, listed.stdout.split()) if name_of(parent_of(pid)) == "rueda-agent"
+        ]
+        assert len(found) == 1, found
+        return found[0]
+
+    def end_well(self) -> None:
+        self._enough.touch()
+        assert self.process.wait(END_S) == 0, self.output()
+        assert self.output().count("right") == 2, self.output()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(END_S)
+
+
+@pytest.fixture(name="run_on_hosts")
+def make_run_on_hosts(tmp_path: pathlib.Path) -> Iterator[RunOnHosts]:
+    if not os.path.exists(RUEDA):
+        pytest.skip(f"{RUEDA} is not built")
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    with virtual_hosts(folder, ["a", "b"], "1gbit") as hosts, contextlib.ExitStack() as undo:
+        started = RunOnHosts(hosts, tmp_path)
+        undo.callback(started.stop)
+        started.await_start()
+        yield started
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_that_is_alone_on_its_host_is_called_stopped(
+    run_on_hosts: RunOnHosts, victim: int
+) -> None:
+    pid = run_on_hosts.rank_on("ab"[victim])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        run_on_hosts.await_words(rf"Verdict: stopped: rank {victim} \(host ")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    run_on_hosts.await_words(rf"Verdict: stopped: rank {victim} \(host .*\) goes on after")
+    run_on_hosts.end_well()
+    assert not re.search("Verdict: (silent|unreachable)", run_on_hosts.output()), run_on_hosts.output()
+
+
+def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(run_on_hosts: RunOnHosts) -> None:
+    switch = run_on_hosts.hosts.space("switch")
+    ip("-n", switch, "link", "set", "port-b", "down")
+    run_on_hosts.await_words(
+        r"Verdict: unreachable: rank 1 .*acknowledged nothing.*the agent of that host answers rueda run, so "
+        r"the host is up and the network between the ranks is cut"
+    )
+    ip("-n", switch, "link", "set", "port-b", "up")
+    run_on_hosts.await_words("Verdict: unreachable: rank 1 .*the network is back after")
+    run_on_hosts.end_well()
