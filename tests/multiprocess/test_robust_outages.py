@@ -6,9 +6,11 @@ import pathlib
 import re
 import signal
 import subprocess
-from typing import Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
+import boxes
 import pytest
+from harness import library
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from robust_support import Jobs, make_jobs, wait_until
 from test_robust_hosts import RANKS, ip, make_cable, start_in_spaces
@@ -85,7 +87,7 @@ except hvd.HorovodInternalError as error:
     assert not re.search(BLAMES_A_PROCESS, job.everything()), job.everything()
 
 
-# ---- under rueda run: one rank on each of two hosts. Their "ssh" needs no network ----
+# ---- under rueda run: one rank on each of two hosts ----
 
 PROGRAM = """
 import os, sys, time
@@ -105,10 +107,9 @@ print("right", flush=True)
 
 
 class RunOnHosts:
-    """`rueda run` of PROGRAM on hosts a and b."""
+    """`rueda run` of PROGRAM on hosts a and b. words: those that come before the command."""
 
-    def __init__(self, hosts: VirtualHosts, folder: pathlib.Path) -> None:
-        self.hosts = hosts
+    def __init__(self, words: List[str], environment: Dict[str, str], folder: pathlib.Path) -> None:
         self._enough = folder / "enough"
         self._output = folder / "output"
         program = folder / "program.py"
@@ -116,8 +117,8 @@ class RunOnHosts:
         command = ["run", "-np", "2", "-H", "a:1,b:1", PYTHON, str(program), str(self._enough)]
         with open(self._output, "wb") as output:
             self.process = subprocess.Popen(
-                [*hosts.words(), RUEDA, *command],
-                env={**hosts.environment(), "PYTHONPATH": str(ROOT / "python")},
+                [*words, RUEDA, *command],
+                env={**environment, "PYTHONPATH": str(ROOT / "python")},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -138,17 +139,6 @@ class RunOnHosts:
     def await_start(self) -> None:
         wait_until(lambda: self.output().count("ready") == 2, SAID_S, f"the start\n{self.output()}")
 
-    def rank_on(self, name: str) -> int:
-        """The process of the rank on that host."""
-        listed = subprocess.run(
-            ["ip", "netns", "pids", self.hosts.space(name)], capture_output=True, text=True, check=True
-        )
-        found: List[int] = [
-            pid for pid in map(int, listed.stdout.split()) if name_of(parent_of(pid)) == "rueda-agent"
-        ]
-        assert len(found) == 1, found
-        return found[0]
-
     def end_well(self) -> None:
         self._enough.touch()
         assert self.process.wait(END_S) == 0, self.output()
@@ -160,24 +150,45 @@ class RunOnHosts:
             self.process.wait(END_S)
 
 
-@pytest.fixture(name="run_on_hosts")
-def make_run_on_hosts(tmp_path: pathlib.Path) -> Iterator[RunOnHosts]:
+@contextlib.contextmanager
+def started_on_hosts(
+    words: List[str], environment: Dict[str, str], folder: pathlib.Path
+) -> Iterator[RunOnHosts]:
+    started = RunOnHosts(words, environment, folder)
+    try:
+        started.await_start()
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(name="on_virtual_hosts")
+def make_run_on_virtual_hosts(tmp_path: pathlib.Path) -> Iterator[Tuple[VirtualHosts, RunOnHosts]]:
+    """Their "ssh" needs no network."""
     if not os.path.exists(RUEDA):
         pytest.skip(f"{RUEDA} is not built")
     folder = tmp_path / "hosts"
     folder.mkdir()
-    with virtual_hosts(folder, ["a", "b"], "1gbit") as hosts, contextlib.ExitStack() as undo:
-        started = RunOnHosts(hosts, tmp_path)
-        undo.callback(started.stop)
-        started.await_start()
-        yield started
+    with contextlib.ExitStack() as undo:
+        hosts = undo.enter_context(virtual_hosts(folder, ["a", "b"], "1gbit"))
+        yield hosts, undo.enter_context(started_on_hosts(hosts.words(), hosts.environment(), tmp_path))
+
+
+def rank_on(hosts: VirtualHosts, name: str) -> int:
+    """The process of the rank on that host."""
+    words = ["ip", "netns", "pids", hosts.space(name)]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = [pid for pid in map(int, listed.stdout.split()) if name_of(parent_of(pid)) == "rueda-agent"]
+    assert len(found) == 1, found
+    return found[0]
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_rank_that_is_alone_on_its_host_is_called_stopped(
-    run_on_hosts: RunOnHosts, victim: int
+    on_virtual_hosts: Tuple[VirtualHosts, RunOnHosts], victim: int
 ) -> None:
-    pid = run_on_hosts.rank_on("ab"[victim])
+    hosts, run_on_hosts = on_virtual_hosts
+    pid = rank_on(hosts, "ab"[victim])
     os.kill(pid, signal.SIGSTOP)
     try:
         run_on_hosts.await_words(rf"Verdict: stopped: rank {victim} \(host ")
@@ -188,8 +199,11 @@ def test_a_stopped_rank_that_is_alone_on_its_host_is_called_stopped(
     assert not re.search("Verdict: (silent|unreachable)", run_on_hosts.output()), run_on_hosts.output()
 
 
-def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(run_on_hosts: RunOnHosts) -> None:
-    switch = run_on_hosts.hosts.space("switch")
+def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(
+    on_virtual_hosts: Tuple[VirtualHosts, RunOnHosts],
+) -> None:
+    hosts, run_on_hosts = on_virtual_hosts
+    switch = hosts.space("switch")
     ip("-n", switch, "link", "set", "port-b", "down")
     run_on_hosts.await_words(
         r"Verdict: unreachable: rank 1 .*acknowledged nothing.*the agent of that host answers rueda run, so "
@@ -198,3 +212,25 @@ def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(run_on_hosts
     ip("-n", switch, "link", "set", "port-b", "up")
     run_on_hosts.await_words("Verdict: unreachable: rank 1 .*the network is back after")
     run_on_hosts.end_well()
+
+
+def test_rueda_run_and_its_ranks_survive_an_outage_of_the_network_of_ssh(tmp_path: pathlib.Path) -> None:
+    reason = boxes.why_not() or ("" if os.path.exists(RUEDA) else f"{RUEDA} is not built")
+    if reason:
+        pytest.skip(reason)
+    folder = tmp_path / "boxes"
+    folder.mkdir()
+    variables = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library()}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
+    with boxes.boxes(folder, variables) as made, contextlib.ExitStack() as undo:
+        words = made.command("a")
+        job = undo.enter_context(started_on_hosts(words, {**clean, **variables}, tmp_path))
+        cable = made.command("a", "ip", "link", "set", "cable-a")
+        subprocess.run([*cable, "down"], check=True)
+        job.await_words(
+            "Verdict: unreachable: rank 1 .*acknowledged nothing.*"
+            "the agent of that host does not answer rueda run either"
+        )
+        subprocess.run([*cable, "up"], check=True)
+        job.await_words("Verdict: unreachable: rank 1 .*the network is back after")
+        job.end_well()

@@ -148,6 +148,11 @@ TEST(BaseConfig, ranks_that_may_be_late_for_long_are_warned_of_before_the_job_en
   EXPECT_THAT(ignored(late), IsEmpty());
 }
 
+TEST(BaseConfig, one_setting_holds_for_all_silence_and_the_earlier_one_is_reported) {
+  EXPECT_THAT(ignored({{"RUEDA_HEARTBEAT_SECONDS", "5"}}),
+              ElementsAre(HasSubstr("RUEDA_HEARTBEAT_SECONDS=5 is ignored: RUEDA_PEER_TIMEOUT_SECONDS")));
+}
+
 TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
   EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "Gloo"}, {"HOROVOD_CPU_OPERATIONS", "gloo"}}), IsEmpty());
   EXPECT_THAT(ignored({{"HOROVOD_CPU_OPERATIONS", "MPI"}}), IsEmpty());
