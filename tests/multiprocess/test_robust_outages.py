@@ -14,7 +14,7 @@ from harness import library
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from robust_support import Jobs, make_jobs, wait_until
 from test_robust_hosts import RANKS, ip, make_cable, start_in_spaces
-from virtual_hosts import VirtualHosts, virtual_hosts
+from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`
 
@@ -234,3 +234,27 @@ def test_rueda_run_and_its_ranks_survive_an_outage_of_the_network_of_ssh(tmp_pat
         subprocess.run([*cable, "up"], check=True)
         job.await_words("Verdict: unreachable: rank 1 .*the network is back after")
         job.end_well()
+
+
+def test_a_cut_between_two_of_three_hosts_names_both_and_is_survived(tmp_path: pathlib.Path) -> None:
+    enough = tmp_path / "enough"
+    with contextlib.ExitStack() as undo:
+        hosts = undo.enter_context(virtual_hosts(tmp_path, ["a", "b", "c"], "1gbit"))
+        job = HostJob(hosts, PROGRAM.replace("sys.argv[1]", repr(str(enough))))
+        undo.callback(job.remove)
+        wait_until(lambda: all("ready" in job.output(rank) for rank in range(3)), SAID_S, "the start")
+        for here, there in (("b", "c"), ("c", "b")):  # nobody has this address, so nothing arrives
+            neighbour = [hosts.address(hosts.names.index(there)), "dev", "eth0"]
+            wrong = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"]
+            ip("-n", hosts.space(here), "neigh", "replace", *neighbour, *wrong)
+        between = r"rank 1 \(host b, .*\) and rank 2 \(host c, .*\)"
+        cut = f"Verdict: cut link: {between}: their hosts have acknowledged nothing"
+        wait_until(lambda: re.search(cut, job.output(0)) is not None, SAID_S, f"{cut}\n{job.everything()}")
+        for here, there in (("b", "c"), ("c", "b")):
+            neighbour = [hosts.address(hosts.names.index(there)), "dev", "eth0"]
+            ip("-n", hosts.space(here), "neigh", "del", *neighbour)
+        back = "Verdict: cut link: .*the network is back after"
+        wait_until(lambda: re.search(back, job.output(0)) is not None, SAID_S, f"{back}\n{job.everything()}")
+        enough.touch()
+        job.end(END_S)
+        assert not re.search(BLAMES_A_PROCESS, job.everything()), job.everything()
