@@ -172,6 +172,7 @@ void for_each_setting(Visit visit) {
   visit("logging.level", &Tuning::log_level);
   visit("logging.with_timestamp", &Tuning::log_with_timestamp);
   visit("metrics.port", &Tuning::metrics_port);
+  visit("max_restarts", &Tuning::max_restarts);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include "cli/words.h"
 #include "launch/job_runner.h"
 #include "launch/log_collector.h"
+#include "launch/restarts.h"
+#include "launch/result_files.h"
 #include "rueda/base/setting_names.h"
 #include "rueda/store/world.h"
 
@@ -33,6 +35,35 @@ void tell_nesting() {
         "rueda: launchers are nested: each of the {} ranks of {} starts a job of its own here, and its ranks "
         "are those of rueda run\n",
         outer.value().size, outer.value().launcher == "rueda" ? "rueda run" : outer.value().launcher);
+}
+
+// The options, with a folder from which the logs are copied to a URL; it is removed after the last copy.
+Result<launch::RunOptions> with_log_folder(launch::RunOptions options) {
+  if (!launch::is_log_url(options.output.log_dir)) return options;
+  Result<std::string> folder = launch::make_log_folder();
+  if (!folder.is_ok()) return folder.status();
+  options.output.log_url = std::exchange(options.output.log_dir, std::move(folder.value()));
+  return options;
+}
+
+// Runs the job, and again if that was asked for. Returns the exit status of the last try.
+int run_tries(launch::RunOptions options) {
+  launch::Restarts restarts(options.max_restarts);
+  while (true) {
+    options.restart_count = restarts.count();
+    Result<launch::RunOptions> ready = with_log_folder(options);
+    if (!ready.is_ok()) {
+      fmt::print(stderr, "rueda run: {}\n", ready.status().why);
+      return 1;
+    }
+    if (restarts.count() > 0) launch::ResultFiles(options.collect_dir).clear();
+    launch::JobRunner job(std::move(ready.value()));
+    const int status = job.run();
+    const bool follows = restarts.follows(job.end(), status);
+    if (const std::string notice = restarts.notice(); !notice.empty())
+      fmt::print(stderr, "rueda: {}\n", notice);
+    if (!follows) return status;
+  }
 }
 
 }  // namespace
@@ -68,15 +99,7 @@ int run_command(const Arguments& arguments) {
     return kUsageError;
   }
   options.output.log_dir = launch::local_log_dir(options.output.log_dir);
-  if (launch::is_log_url(options.output.log_dir)) {
-    Result<std::string> folder = launch::make_log_folder();
-    if (!folder.is_ok()) {
-      fmt::print(stderr, "rueda run: {}\n", folder.status().why);
-      return 1;
-    }
-    options.output.log_url = std::exchange(options.output.log_dir, std::move(folder.value()));
-  }
-  return launch::JobRunner(std::move(options)).run();
+  return run_tries(std::move(options));
 }
 
 }  // namespace rueda::cli

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <climits>
 #include <cstdlib>
 #include <optional>
 
@@ -25,6 +26,8 @@ using launch::PrefixStyle;
 using launch::RunOptions;
 using launch::Tuning;
 
+constexpr double kLeastAgentTimeout = 2;  // agents are heard of once a second
+
 struct Raw {
   RunOptions options;
   int size = 0;  // 0 = not given
@@ -33,6 +36,7 @@ struct Raw {
   bool is_version = false, is_check_build = false;
   bool leaves_allocation = false;
   bool is_mpi = false, is_gloo = false;
+  std::optional<double> agent_timeout_s;
   launch::MpirunOptions mpirun;
   std::optional<std::string> mpi_args, binding_args;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
@@ -104,9 +108,13 @@ void add_job_options(CLI::App& app, Raw& raw) {
                  "seconds in which all ranks must have started (30)");
   app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
       ->check(seconds_from(0));
-  app.add_option("--agent-timeout", options.agent_timeout_s,
-                 "seconds of silence after which a remote host is lost (20)")
-      ->check(seconds_from(2));
+  app.add_option(
+         "--agent-timeout", raw.agent_timeout_s,
+         "seconds of silence after which a remote host is lost (twice RUEDA_PEER_TIMEOUT_SECONDS: 60)")
+      ->check(seconds_from(kLeastAgentTimeout));
+  app.add_option("--max-restarts", options.tuning.max_restarts,
+                 "start the whole job again so often after a failure (0)")
+      ->check(whole_number(0, 1'000'000));
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");
@@ -168,7 +176,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_option("--stall-check-warning-time-seconds", tuning.stall_warning_s,
                  "seconds before such a report (60)");
   app.add_option("--stall-check-shutdown-time-seconds", tuning.stall_shutdown_s,
-                 "seconds before the job is ended (never)");
+                 "seconds before the job is ended (1800; 0: never)");
   app.add_option("--log-level", tuning.log_level, "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
   app.add_flag_callback("--log-with-timestamp,--no-log-hide-timestamp",
                         [&] { tuning.log_with_timestamp = true; });
@@ -295,6 +303,18 @@ Result<Config> settings_of_ranks(const Tuning& tuning) {
   });
 }
 
+// The ranks end a job for silence, and say more than the launcher can. It waits longer, also because ssh
+// comes back up to as long after an outage as this has lasted.
+void set_agent_timeout(Raw& raw, double longest_outage_s) {
+  const double given = raw.agent_timeout_s.value_or(std::max(kLeastAgentTimeout, 2 * longest_outage_s));
+  raw.options.agent_timeout_s = given;
+  if (given < longest_outage_s)
+    raw.without_effect.push_back(fmt::format(
+        "--agent-timeout {} ends the job in an outage of the network that its ranks would survive: "
+        "RUEDA_PEER_TIMEOUT_SECONDS is {}",
+        given, longest_outage_s));
+}
+
 // The user's own command, as an example of what to write.
 std::string example_of(const std::vector<std::string>& command) {
   const std::string script = command.front().ends_with(".py") ? command.front() : "train.py";
@@ -329,6 +349,9 @@ Status complete(Raw& raw) {
   if (!config.is_ok()) return {Code::kInvalidArgument, config.status().why};
   options.start_timeout_s = config.value().start_timeout_s;
   options.answers_status = config.value().status;
+  options.max_restarts =
+      static_cast<int>(std::min<int64_t>(options.tuning.max_restarts.value_or(0), INT_MAX));
+  set_agent_timeout(raw, config.value().peer_timeout_s);
   if (!raw.ranks.empty()) {
     Result<std::set<Rank>> shown = parse_ranks(raw.ranks);
     if (!shown.is_ok()) return shown.status();

@@ -147,6 +147,7 @@ void AgentLoop::tick(Nanos now) {
     ByteWriter writer;
     writer.put(now);
     if (!out_.is_full()) send(MessageType::kPong, writer.bytes());
+    look_at_ranks();
     next_pong_ = now + kPongInterval;
   }
   if (is_held_) last_heard_ = now;
@@ -210,6 +211,8 @@ void AgentLoop::on_message(const AgentMessage& message) {
       return;
     case MessageType::kAsk:
       return begin_inquiry(message);
+    case MessageType::kNews:
+      return keep_news(message.payload);
     default:
       return;  // a ping only has to arrive
   }
@@ -262,6 +265,7 @@ void AgentLoop::start_job(Job job) {
   common_.insert(common_.end(), job_->env.begin(), job_->env.end());
   common_.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
   common_.emplace_back(status::kStopFileVariable, stop_file());
+  common_.emplace_back(status::kNewsVariable, private_dir_ + "/news");
   if (!job_->stage.empty()) common_.emplace_back("RUEDA_STAGE_DIR", private_dir_);
   const std::vector<int> cpus = usable_cpus();
   if (value_of(common_, "OMP_NUM_THREADS").empty())

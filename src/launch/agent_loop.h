@@ -14,6 +14,7 @@
 #include "launch/outside_signals.h"
 #include "launch/rank_inquiry.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/status/job_news.h"
 
 namespace rueda::launch {
 
@@ -64,6 +65,8 @@ class AgentLoop {
   void on_outside_signal(int signal, pid_t sender, bool is_passed_on);
   void on_launcher_signal(int signal);
   void await_same_signal();
+  void look_at_ranks();
+  void keep_news(std::span<const std::byte> payload) const;
   // endings
   void signal_ranks(int signal);
   void begin_end();
@@ -84,8 +87,9 @@ class AgentLoop {
   Variables common_;                 // the part of the environment that all ranks share
   std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
-  std::unique_ptr<RankInquiry> inquiry_;  // what the launcher has asked last
-  size_t next_start_ = 0;                 // index into ranks_: the first that was not started yet
+  std::vector<status::HeldProcess> seen_held_, said_held_;  // at the last look; to the launcher
+  std::unique_ptr<RankInquiry> inquiry_;                    // what the launcher has asked last
+  size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
   OutsideSignals outside_signals_;
   bool has_own_grace_ = false;  // a scheduler ends this agent, and waits for it
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,

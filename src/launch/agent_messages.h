@@ -26,6 +26,7 @@ enum class MessageType : uint8_t {
   kPing = 5,
   kHold = 6,  // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
   kAsk = 7,   // Question: ask the ranks of this host
+  kNews = 8,  // status::JobNews, every second in jobs of several hosts: for the ranks of this host
   // agent -> launcher
   kHello = 16,      // Hello
   kStarted = 17,    // i32 rank, i32 pid
@@ -37,6 +38,7 @@ enum class MessageType : uint8_t {
   kAnswer = 23,     // u32 id of the question, and what the ranks have answered (status/job_answer.h)
   kMetrics = 24,    // i32 rank, text: all its metrics so far, as Prometheus reads them
   kSignalled = 25,  // i32 signal: a scheduler or a person has sent it to this agent; its ranks have it
+  kHeld = 26,       // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message

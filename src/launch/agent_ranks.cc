@@ -105,6 +105,29 @@ void AgentLoop::send_metrics(const RankProcess& rank) {
   send(MessageType::kMetrics, writer.bytes());
 }
 
+// Other ranks cannot see a process of another host. What stops one for a moment, such as a tool that takes a
+// stack, is not said: it must be held at two looks.
+void AgentLoop::look_at_ranks() {
+  std::vector<status::HeldProcess> held, said;
+  for (const RankProcess& rank : ranks_) {
+    if (rank.pid == 0 || rank.has_ended) continue;
+    const status::HeldProcess one{.rank = rank.job.rank, .state = look_at_process(rank.pid, 0).state};
+    if (one.state != ProcessState::kStopped && one.state != ProcessState::kTraced) continue;
+    held.push_back(one);
+    if (std::ranges::find(seen_held_, one) != seen_held_.end()) said.push_back(one);
+  }
+  seen_held_ = std::move(held);
+  if (said == said_held_) return;
+  said_held_ = std::move(said);
+  send(MessageType::kHeld, status::encode({.held = said_held_, .without_agent = {}}));
+}
+
+// Without them the ranks say less about what is wrong.
+void AgentLoop::keep_news(std::span<const std::byte> payload) const {
+  const Result<status::JobNews> news = status::decode_job_news(payload);
+  if (news.is_ok()) (void)status::write_news(private_dir_ + "/news", news.value(), monotonic_now());
+}
+
 bool AgentLoop::have_all_ended() const { return std::ranges::all_of(ranks_, &RankProcess::has_ended); }
 
 // All ranks have ended. Ends the processes that they left running, including those with a session of their

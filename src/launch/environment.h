@@ -13,8 +13,8 @@ namespace rueda::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;  // a later entry wins
 
-// Flags that become environment variables of the ranks. Unset: the flag was not given, so the user's
-// own variable applies.
+// Flags that become environment variables of the ranks, and those that a file may set. Unset: the flag was
+// not given, so the user's own variable applies.
 struct Tuning {
   std::optional<double> fusion_threshold_mb, cycle_time_ms;
   std::optional<int64_t> cache_capacity;
@@ -33,6 +33,7 @@ struct Tuning {
   std::optional<int64_t> num_nccl_streams, gloo_timeout_s;
   std::optional<double> start_timeout_s;
   std::optional<int64_t> metrics_port;
+  std::optional<int64_t> max_restarts;  // of the launcher; no variable
 };
 
 // Refuses a value that is out of range, and names its flag.

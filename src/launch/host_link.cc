@@ -87,6 +87,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kExit:
     case MessageType::kAnswer:
     case MessageType::kSignalled:
+    case MessageType::kHeld:
       return on_rank_message(message);
     default:
       return;

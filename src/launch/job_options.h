@@ -23,9 +23,11 @@ struct RunOptions {
   OutputOptions output;
   double start_timeout_s = 30;
   double grace_s = 5;             // from SIGTERM to SIGKILL
-  double agent_timeout_s = 20;    // another host that is silent for longer is lost
+  double agent_timeout_s = 60;    // another host that is silent for longer is lost
   bool is_stdin_watched = false;  // end of file on stdin counts as SIGTERM: the calling program has ended
   bool is_verbose = false;
+  int max_restarts = 0;        // a job that has failed is started again so often
+  int restart_count = 0;       // it was started again so often before; the ranks find it
   bool answers_status = true;  // `rueda status` may ask the launcher about other hosts
   bool binds_cores = false;    // each rank runs on its own share of its host's cores
   std::string stage_file;      // given to every host; see Job::stage

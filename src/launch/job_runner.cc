@@ -48,6 +48,11 @@ int JobRunner::run() {
   return finish();
 }
 
+TryEnd JobRunner::end() const {
+  if (stop_plan_.interrupt() != 0) return TryEnd::kInterrupted;
+  return phase_ == Phase::kRunning ? judge_end(ranks_.endings()) : TryEnd::kNotStarted;
+}
+
 Status JobRunner::prepare() {
   began_ = monotonic_now();
   Result<std::vector<Placement>> placements = place_ranks(options_.hosts, options_.size);
@@ -183,6 +188,7 @@ void JobRunner::tick(Nanos now) {
   if (now >= next_ping_) {
     agents_.broadcast(MessageType::kPing);
     agents_.reap();  // one may have been started aside
+    if (phase_ == Phase::kRunning) tell_news(now);
     next_ping_ = now + kPingInterval;
   }
   if (phase_ == Phase::kRunning) show_missing_ranks(now);
@@ -237,6 +243,11 @@ void JobRunner::lose_host(int host, Nanos now) {
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
   if (message.type == MessageType::kAnswer) return desk_.on_answer(link.host(), message.payload);
   if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
+  if (message.type == MessageType::kHeld) {
+    const auto host = static_cast<int>(&link - agents_.links().data());
+    const Status noted = news_.on_held(link.host(), ranks_.ranks_on(host), message.payload);
+    return noted.is_ok() ? tell_news(monotonic_now()) : link.close(noted.why);
+  }
   const Result<RankNews> news = decode_rank_news(message, options_.size);
   if (!news.is_ok()) return link.close(news.status().why);
   std::visit([&](const auto& one) { on_news(link, one); }, news.value());
@@ -277,6 +288,17 @@ void JobRunner::tell_ended() {
   store_->put(std::string(store::kEndedKey),
               store::format_ended(
                   {.size = options_.size, .rank = ending.rank, .how = describe(ending), .pid = ending.pid}));
+}
+
+// Ranks of one host see one another, and need nobody to tell them.
+void JobRunner::tell_news(Nanos now) {
+  if (ranks_.host_count() < 2) return;
+  std::vector<HostNews::Host> hosts;
+  for (int host = 0; host < ranks_.host_count(); ++host) {
+    const HostLink& link = agents_.links()[static_cast<size_t>(host)];
+    hosts.push_back({.name = link.host(), .ranks = ranks_.ranks_on(host), .is_silent = link.is_silent(now)});
+  }
+  agents_.broadcast(MessageType::kNews, status::encode(news_.news(hosts)));
 }
 
 void JobRunner::on_failure(Nanos now) {

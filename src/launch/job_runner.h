@@ -11,6 +11,7 @@
 
 #include "launch/agents.h"
 #include "launch/answer_desk.h"
+#include "launch/host_news.h"
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
 #include "launch/job_start.h"
@@ -18,6 +19,7 @@
 #include "launch/outside_signals.h"
 #include "launch/rank_news.h"
 #include "launch/rank_output.h"
+#include "launch/restarts.h"
 #include "launch/result_files.h"
 #include "launch/signals.h"
 #include "launch/start_progress.h"
@@ -31,6 +33,8 @@ class JobRunner {
   explicit JobRunner(RunOptions options);
   // Returns the exit status of the launcher.
   int run();
+  // After that.
+  [[nodiscard]] TryEnd end() const;
 
  private:
   enum class Phase {
@@ -65,6 +69,7 @@ class JobRunner {
   void watch_arrivals();
   void show_missing_ranks(Nanos now);
   void tell_ended();
+  void tell_news(Nanos now);
   void perform(StopPlan::Step step, Nanos now);
   // ending
   int finish();
@@ -82,6 +87,7 @@ class JobRunner {
   Agents agents_;
   Agents::Handlers handlers_;
   AnswerDesk desk_;
+  HostNews news_;
   StartWatch start_watch_;
   InitWatch init_watch_;
   std::mutex arrivals_mutex_;

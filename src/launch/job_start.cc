@@ -116,6 +116,7 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
   job.env = forwarded_environment(environ, link.is_remote());
   if (const std::string logs = log_place(options.output); !logs.empty())
     job.env.emplace_back("RUEDA_LOG_DIR", logs);
+  job.env.emplace_back("RUEDA_RESTART_COUNT", std::to_string(options.restart_count));
   const Variables tuning = tuning_variables(options.tuning);
   job.env.insert(job.env.end(), tuning.begin(), tuning.end());
   job.ping_timeout_ms = link.is_remote() ? to_ms(options.agent_timeout_s) : 0;

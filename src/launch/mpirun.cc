@@ -141,6 +141,7 @@ std::vector<std::string> ignored_by_mpirun(const RunOptions& options) {
   note(options.output.shown.has_value(), "--ranks");
   note(options.output.style.has_time, "--prefix-timestamp");
   note(options.binds_cores, "--bind-cores");
+  note(options.max_restarts > 0, "--max-restarts");
   return sentences;
 }
 

@@ -37,8 +37,8 @@ bool holds_only_what_agents_write(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
-    if (name != "secret" && name != "stage" && name != "stopping" && !name.starts_with("result.") &&
-        !name.starts_with("metrics."))
+    if (name != "secret" && name != "stage" && name != "stopping" && !name.starts_with("news") &&
+        !name.starts_with("result.") && !name.starts_with("metrics."))
       return false;
   }
   return !error;

@@ -18,6 +18,8 @@ class ResultFiles {
   void write_failure(const Ending& cause) const;                     // "<rank> <exit status>"
   // Nobody is left to read the results. Removes the directory if rueda.run has made it: its name says so.
   void remove() const;
+  // Forgets what an earlier try has left.
+  void clear() const;
 
  private:
   std::string dir_;

@@ -139,6 +139,15 @@ def test_a_malformed_thread_affinity_is_refused():
     assert status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused; allowed: comma list of core numbers" in err
 
 
+@pytest.mark.parametrize("outage_s, is_told", [("", True), ("4", False)])
+def test_an_agent_timeout_below_what_the_ranks_survive_is_told(outage_s, is_told):
+    given = {"RUEDA_PEER_TIMEOUT_SECONDS": outage_s}
+    status, _, err = run("-np", 1, "--agent-timeout", 5, "true", env=given)
+    assert status == 0
+    sentence = "--agent-timeout 5 ends the job in an outage of the network that its ranks would survive"
+    assert (sentence in err) == is_told, err
+
+
 def test_assignments_before_the_command_are_its_environment():
     for separator in ([], ["--"]):
         script = ["sh", "-c", "echo $MINE,$OTHER"]

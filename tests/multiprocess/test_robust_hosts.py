@@ -206,4 +206,5 @@ except hvd.HorovodInternalError as error:
     for rank in range(RANKS):
         (lost,) = job.said(rank, "lost")
         assert re.search(r"\brank \d", lost["text"]), lost
+        assert "stopped" not in lost["text"], lost
         assert lost["at"] - cut < timeout_s + 5, job.everything()

@@ -136,6 +136,23 @@ TEST(BaseConfig, a_stall_shutdown_below_the_warning_time_is_ignored_and_reported
   EXPECT_DOUBLE_EQ(parse({{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "90"}}).value().stall_shutdown_s, 90);
 }
 
+TEST(BaseConfig, a_hang_ends_after_half_an_hour_unless_a_setting_says_otherwise) {
+  EXPECT_DOUBLE_EQ(parse({}).value().stall_shutdown_s, 1800);
+  EXPECT_DOUBLE_EQ(parse({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"}}).value().stall_shutdown_s, 0);
+  EXPECT_DOUBLE_EQ(parse({{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "0"}}).value().stall_shutdown_s, 0);
+}
+
+TEST(BaseConfig, ranks_that_may_be_late_for_long_are_warned_of_before_the_job_ends) {
+  const Environment late = {{"RUEDA_STALL_CHECK_TIME_SECONDS", "3600"}};
+  EXPECT_DOUBLE_EQ(parse(late).value().stall_shutdown_s, 7200);
+  EXPECT_THAT(ignored(late), IsEmpty());
+}
+
+TEST(BaseConfig, one_setting_holds_for_all_silence_and_the_earlier_one_is_reported) {
+  EXPECT_THAT(ignored({{"RUEDA_HEARTBEAT_SECONDS", "5"}}),
+              ElementsAre(HasSubstr("RUEDA_HEARTBEAT_SECONDS=5 is ignored: RUEDA_PEER_TIMEOUT_SECONDS")));
+}
+
 TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
   EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "Gloo"}, {"HOROVOD_CPU_OPERATIONS", "gloo"}}), IsEmpty());
   EXPECT_THAT(ignored({{"HOROVOD_CPU_OPERATIONS", "MPI"}}), IsEmpty());

@@ -310,6 +310,30 @@ TEST(Coordinator, a_stall_beyond_the_shutdown_time_is_fatal_and_marks_the_rank) 
       "\nOne or more rank (marked by \"!\") is stalled for longer than 90 seconds. Will shutdown."));
 }
 
+TEST(Coordinator, a_stall_report_says_when_the_job_ends_and_which_setting_ends_it) {
+  CoordinatorOptions options = world_of(2);
+  options.stall_shutdown = 1800 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  const std::string end =
+      "The job ends in 1740 s, when this wait has lasted for 1800 s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets "
+      "the limit, and 0 lifts it.";
+  const auto reports = coordinator.check_stalls(60 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_TRUE(reports[0].text.ends_with("\n" + end)) << reports[0].text;
+  EXPECT_TRUE(reports[0].short_text.ends_with(". " + end)) << reports[0].short_text;
+}
+
+TEST(Coordinator, a_stall_report_announces_no_end_where_there_is_none) {
+  CoordinatorOptions options = world_of(2);
+  options.stall_shutdown = 0;
+  Coordinator coordinator(options);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  const auto reports = coordinator.check_stalls(60 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, Not(HasSubstr("The job ends")));
+}
+
 TEST(Coordinator, a_shutdown_time_below_the_warning_time_never_shuts_down) {
   CoordinatorOptions options = world_of(2);
   options.stall_shutdown = 10 * kSecond;

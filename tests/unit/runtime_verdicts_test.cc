@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
+#include <utility>
+
 namespace rueda::runtime {
 namespace {
 
@@ -174,6 +178,66 @@ TEST_F(WithRankTwoSilent, it_is_lost_as_held_by_a_debugger_if_that_is_known) {
 
 TEST_F(WithRankTwoSilent, it_is_not_called_stopped_for_what_it_was_some_seconds_ago) {
   EXPECT_EQ(lost(ProcessState::kStopped, kBegin + 4 * kSecond).loss, "silent");
+}
+
+// What rank 2 says is missing from the first second on; host: for so long its host acknowledges nothing.
+class WithRankTwoQuiet : public OnRankZero {
+ protected:
+  WithRankTwoQuiet() {
+    for (size_t rank = 0; rank < all_.size(); ++rank) all_[rank].host_key = all_[rank].host;
+  }
+  // Returns the end and when it came; empty if there is none until then.
+  std::optional<std::pair<Verdicts::End, Nanos>> pass_until(Nanos until,
+                                                            const std::function<Nanos(Nanos)>& host) {
+    for (; now_ <= until; now_ += kSecond / 2) {
+      for (const Rank rank : {1, 3}) verdicts_.heard(rank, now_);
+      verdicts_.host_silence(2, host(now_), now_);
+      const auto ends = only<Verdicts::End>(verdicts_.tick(now_));
+      if (!ends.empty()) return std::pair(ends[0], now_);
+    }
+    return std::nullopt;
+  }
+  Nanos now_ = kBegin;
+};
+
+TEST_F(WithRankTwoQuiet, its_process_is_not_blamed_while_its_host_acknowledges_nothing) {
+  EXPECT_EQ(pass_until(kBegin + 10 * kTimeout, [](Nanos now) { return now - kBegin + kSecond; }),
+            std::nullopt);
+}
+
+TEST_F(WithRankTwoQuiet, it_has_the_whole_time_to_answer_when_its_host_is_back) {
+  const Nanos back = kBegin + 7 * kSecond;
+  const auto host = [&](Nanos now) { return now < back ? now - kBegin + kSecond : 0; };
+  EXPECT_EQ(pass_until(back + kTimeout - kSecond, host), std::nullopt);
+  verdicts_.heard(2, now_);
+  EXPECT_EQ(pass_until(now_ + kTimeout, host), std::nullopt);
+}
+
+TEST_F(WithRankTwoQuiet, it_is_lost_as_silent_if_its_host_answers_all_the_time) {
+  const auto end = pass_until(kBegin + 2 * kTimeout, [](Nanos) { return 0; });
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->first.loss, "silent");
+  EXPECT_THAT(end->first.why.why, HasSubstr("it has not answered for 8 s, but its host does"));
+  EXPECT_LE(end->second, kBegin + kTimeout + kSecond);
+}
+
+TEST_F(WithRankTwoQuiet, a_host_that_nothing_tells_of_may_be_cut_off) {
+  for (; now_ <= kBegin + kTimeout + kSecond; now_ += kSecond) {
+    for (const Rank rank : {1, 3}) verdicts_.heard(rank, now_);
+    verdicts_.host_silence(2, std::nullopt, now_);
+    const auto ends = only<Verdicts::End>(verdicts_.tick(now_));
+    if (ends.empty()) continue;
+    EXPECT_THAT(ends[0].why.why, HasSubstr("(stopped, overloaded or cut off; "));
+    return;
+  }
+  ADD_FAILURE() << "it was never lost";
+}
+
+TEST_F(OnRankZero, a_host_that_was_given_up_is_unreachable) {
+  const std::string why = "rank 3 (channel 1) has acknowledged nothing for 35 s; its host is down.";
+  const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].loss, "unreachable");
 }
 
 TEST_F(OnAnotherRank, reports_a_broken_data_channel_once_and_waits_for_the_verdict) {

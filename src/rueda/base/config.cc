@@ -62,12 +62,12 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
       number({"stall_warning_s", "RUEDA_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS",
               "seconds", "Age at which a tensor that some ranks have not submitted is reported."},
              &Config::stall_warning_s, "0.001..100000000", {0.001, kMaxSeconds}));
-  table.push_back(
-      number({"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-              "seconds",
-              "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
-              "value below the warning time is ignored."},
-             &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
+  table.push_back(number(
+      {"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+       "seconds",
+       "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
+       "value below the warning time is ignored. Unset, it is twice the warning time if that is more."},
+      &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
   table.push_back(
       text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
             "Path of the timeline file; DYNAMIC waits for start_timeline."},
@@ -161,9 +161,12 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(number({"start_timeout_s", "RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "seconds",
                           "Time that init allows until all ranks are connected."},
                          &Config::start_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
-  table.push_back(number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                          "seconds", "A connected rank that stays silent for longer counts as lost."},
-                         &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(
+      number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "seconds",
+              "A rank that does not answer for longer, or whose host acknowledges nothing for longer, is "
+              "lost; a shorter outage of the network is survived. It holds for heartbeats, for TCP, and, "
+              "doubled, for the hosts of rueda run (--agent-timeout)."},
+             &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
   table.push_back(integer({"shm_ring_bytes", "RUEDA_SHM_RING_BYTES", "", "bytes",
                            "Shared-memory ring per directed pair of ranks on one host."},
                           &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
@@ -280,11 +283,17 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
                                       "; correct or unset it"};
 }
 
-// Parses without the rule that ignores a stall shutdown time below the warning time.
+// Parses without the rule that ignores a stall shutdown time below the warning time. Who allows ranks to be
+// late for long, and says nothing about the end, is warned before it.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
-  for (const ConfigEntry& entry : table_of_all())
+  bool is_shutdown_given = false;
+  for (const ConfigEntry& entry : table_of_all()) {
     if (Status status = take(get_env, entry, config); !status.is_ok()) return status;
+    is_shutdown_given |= entry.name == "stall_shutdown_s" && find(get_env, entry).has_value();
+  }
+  if (!is_shutdown_given)
+    config.stall_shutdown_s = std::max(config.stall_shutdown_s, 2 * config.stall_warning_s);
   return config;
 }
 
@@ -330,7 +339,8 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
-  const std::array<Rule, 15> rules = {{
+  const std::array<Rule, 16> rules = {{
+      {"RUEDA_HEARTBEAT_SECONDS", always, "RUEDA_PEER_TIMEOUT_SECONDS holds for silence of every kind"},
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
       {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},

@@ -26,11 +26,10 @@ struct Config {
   // diagnosis
   bool stall_check_disabled = false;
   double stall_warning_s = 60;
-  double stall_shutdown_s = 0;  // 0 = never
-  double verdict_s = 5;         // others have waited for so long when a verdict names a rank
-  double heartbeat_s = 5;       // a host that acknowledges nothing for so long is unreachable
-  bool check_numbers = false;   // NaN and infinity are looked for
-  std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
+  double stall_shutdown_s = 1800;  // 0 = never
+  double verdict_s = 5;            // others have waited for so long when a verdict names a rank
+  bool check_numbers = false;      // NaN and infinity are looked for
+  std::string timeline;            // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
   int64_t flight_record_bytes = 8 << 20;      // memory for what happened in the last minute; 0 = none
   std::string flight_record;                  // where it is written when an epoch breaks; empty: nowhere
@@ -53,7 +52,7 @@ struct Config {
   std::string cuda_library;          // path of libcuda.so.1; empty = as the loader finds it
   std::string interface;             // network interface or address to listen on; empty = chosen
   double start_timeout_s = 30;       // time until init must have connected all ranks
-  double peer_timeout_s = 30;        // a connected peer that is silent for longer is lost
+  double peer_timeout_s = 30;        // a silence of a rank or of its host that is shorter ends nothing
   int64_t shm_ring_bytes = 1 << 20;  // per directed pair of ranks on one host
   int64_t arena_bytes = 0;           // space for shared buffers; 0 = the machine's memory, if limits allow
   bool torch_arena = false;          // read by rueda.torch: gradients are allocated in shared buffers

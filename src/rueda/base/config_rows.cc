@@ -136,11 +136,6 @@ void add_verdicts(std::vector<ConfigEntry>& table) {
               "for so long; training goes on."},
              &Config::verdict_s, "0.1..100000000", {0.1, kMaxSeconds}));
   table.push_back(
-      number({"heartbeat_s", "RUEDA_HEARTBEAT_SECONDS", "", "seconds",
-              "A rank is lost if its host acknowledges nothing for so long; the smaller of this and "
-              "RUEDA_PEER_TIMEOUT_SECONDS holds."},
-             &Config::heartbeat_s, "0.1..100000000", {0.1, kMaxSeconds}));
-  table.push_back(
       boolean({"check_numbers", "RUEDA_CHECK_NUMBERS", "", "",
                "The rank is named that first submits NaN or infinity in host memory; reads each tensor "
                "once more."},

@@ -47,6 +47,10 @@ Bytes encode(const Facts& facts) {
     to.put(link.received.awaited_bytes);
     to.put(link.received.awaited);
   });
+  writer.put_list(facts.unreached, [](ByteWriter& to, const Unreached& one) {
+    to.put(one.of);
+    to.put(one.age);
+  });
   return std::move(writer).take();
 }
 
@@ -85,6 +89,11 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
                             is_count(link.received.awaited);
     if (link.with < 0 || !are_counts) from.fail();
     return link;
+  });
+  facts.unreached = reader.get_list(kMaxRanks, [](ByteReader& from) {
+    const Unreached one{.of = from.get<Rank>(), .age = from.get<Nanos>()};
+    if (one.of < 0 || !is_count(one.age)) from.fail();
+    return one;
   });
   if (!is_whole(reader)) return malformed("facts");
   return facts;

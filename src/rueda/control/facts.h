@@ -37,6 +37,12 @@ struct LinkFact {
   trace::LinkTotal received;  // what a receiver knows
 };
 
+// A rank whose host has acknowledged nothing to this rank for a second or longer.
+struct Unreached {
+  Rank of = 0;
+  Nanos age = 0;
+};
+
 // For how long a rank has taken part in collectives in this epoch: awaited.h.
 struct Presence {
   Nanos at = 0;        // on the rank's own clock
@@ -56,6 +62,7 @@ struct Facts {
   std::vector<Sighting> sightings;
   std::optional<NotFinite> not_finite;
   std::vector<LinkFact> links;  // those that have moved since the last look at them
+  std::vector<Unreached> unreached;
 };
 
 Bytes encode(const Facts& facts);

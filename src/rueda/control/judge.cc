@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -25,8 +26,8 @@ constexpr int kComputes = 25;  // percent of a core
 // A process that reads its own memory back from disk. A rank that starts reads its libraries, but has swapped
 // nothing out.
 constexpr double kSwapFaultsPerSecond = 50;
-// A host that is cut off has acknowledged nothing for 5 s so long after its rank was to be called silent.
-constexpr Nanos kUntilUnreachable = 3 * kSecond;
+// It takes so long from the last word of a host until it is known that it acknowledges nothing.
+constexpr Nanos kUntilUnreachable = 2 * kSecond;
 // Ranks answer once a second, and later where they get no core.
 constexpr Nanos kLeastSilence = 3 * kSecond;
 // Facts come once a second from every rank.
@@ -55,6 +56,14 @@ const StalledTensor* other_of_circle(Rank rank, const StalledTensor& wait,
   return nullptr;
 }
 
+// Without hosts, each rank counts as a host of its own.
+std::vector<Rank> hosts_or_one(const Judge::Options& options) {
+  if (!options.hosts.empty()) return options.hosts;
+  std::vector<Rank> hosts(static_cast<size_t>(options.ranks));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
+
 }  // namespace
 
 Judge::Judge(const Options& options, Nanos now)
@@ -62,6 +71,7 @@ Judge::Judge(const Options& options, Nanos now)
       known_(static_cast<size_t>(options.ranks)),
       late_(options.limit),
       links_(options.hosts),
+      reach_(options.me, hosts_or_one(options)),
       last_tick_(now),
       next_tick_(now) {
   excuse_all(now);
@@ -77,6 +87,7 @@ void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   for (const Sighting& sighting : facts.sightings)
     if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
   links_.on_facts(from, facts.links, now);
+  reach_.on_facts(from, facts.unreached, now);
   Known& one = known(from);
   one.samples.push_back({.when = now, .use = facts.use});
   while (one.samples.size() > 2 && now - one.samples[1].when >= kSampleSpan) one.samples.pop_front();
@@ -132,12 +143,21 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.
-  if (options_.me != 0 || rank == options_.me) return false;
-  // A host that is cut off is lost as unreachable by then, and that says more.
+  const bool is_mine = options_.me == 0 || (rank == 0 && options_.judges_first);
+  if (!is_mine || rank == options_.me) return false;
+  const Nanos limit = std::max(options_.limit, kLeastSilence);
+  // While it cannot be reached, nothing is known about its process.
+  if (reach_.silence(rank, now) > 0) {
+    verdict.fault = Fault::kUnreachable;
+    verdict.age = reach_.host_silence(rank, now);
+    // Rank 0 may be heard of while a connection for data is cut.
+    if (options_.me != 0) verdict.age = std::min(verdict.age, now - one.heard);
+    verdict.agent = agent_of_(rank);
+    return verdict.age >= limit;
+  }
   const bool is_here =
       options_.hosts.empty() || options_.hosts[static_cast<size_t>(rank)] == options_.hosts[0];
-  const Nanos limit = std::max(options_.limit, kLeastSilence) + (is_here ? 0 : kUntilUnreachable);
-  if (now - one.heard < limit) return false;
+  if (options_.me != 0 || now - one.heard < limit + (is_here ? 0 : kUntilUnreachable)) return false;
   verdict.fault = Fault::kSilent;
   verdict.age = now - one.heard;
   return true;
@@ -161,13 +181,13 @@ Verdict Judge::late(Rank rank, const StalledTensor& wait, Nanos age, const Stall
   return verdict;
 }
 
-Judge::Found Judge::find_late(const std::vector<StalledTensor>& waits, const Found& processes,
+Judge::Found Judge::find_late(const std::vector<StalledTensor>& waits, const std::set<Rank>& held,
                               Nanos now) const {
   Found found;
   for (const StalledTensor& wait : waits) {
     if (wait.age < options_.limit || wait.waiting.empty()) continue;
     for (const Rank rank : wait.missing) {
-      if (processes.contains(rank)) continue;
+      if (held.contains(rank)) continue;
       // Before the first facts nothing is known, and facts that no longer come are the news.
       if (known(rank).facts_at == 0) continue;
       // While its process was held, that was what the others waited for.
@@ -222,12 +242,18 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   all.insert(all.end(), waits.begin(), waits.end());
   std::vector<Verdict> news = compare(processes, now);
   std::set<Rank> held;
-  for (const auto& [rank, verdict] : processes) {
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
+    const Nanos silence = reach_.silence(rank, now);
+    if (!processes.contains(rank) && silence == 0) continue;
     held.insert(rank);
+    // After an outage TCP tries again after as long as it has lasted, at the latest.
+    if (silence > 0 && options_.me == 0) known(rank).heard = std::max(known(rank).heard, now + silence);
     known(rank).held_until = now;
     known(rank).samples.clear();
   }
-  const Found late = find_late(all, processes, now);
+  for (Verdict& verdict : reach_.cut_links(held, std::max(options_.limit, kLeastSilence), now))
+    news.push_back(std::move(verdict));
+  const Found late = find_late(all, held, now);
   for (Verdict& verdict : late_.tick(late, held, now)) news.push_back(std::move(verdict));
   std::set<Rank> told = std::move(held);
   for (const auto& [rank, verdict] : late) told.insert(rank);
@@ -285,6 +311,14 @@ bool Judge::is_said(Verdict& verdict, Nanos now) {
   return true;
 }
 
+bool Judge::is_named_by_its_host(Rank rank, const Found& processes) const {
+  if (options_.hosts.empty() || processes.at(rank).fault != Fault::kUnreachable) return false;
+  return std::ranges::any_of(processes, [&](const auto& other) {
+    return other.first < rank && other.second.fault == Fault::kUnreachable &&
+           options_.hosts[static_cast<size_t>(other.first)] == options_.hosts[static_cast<size_t>(rank)];
+  });
+}
+
 // What is new, and what is over.
 std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
   std::vector<Verdict> news;
@@ -306,7 +340,7 @@ std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
     const bool has_changed =
         !is_new && before->second.verdict.fault != verdict.fault && now - before->second.at >= kSayAgainAfter;
     if (!is_new && !has_changed) continue;
-    if (is_new && !is_said(verdict, now)) continue;
+    if (is_new && (is_named_by_its_host(rank, processes) || !is_said(verdict, now))) continue;
     said_[rank] = {.verdict = verdict, .since = is_new ? now - verdict.age : before->second.since, .at = now};
     news.push_back(std::move(verdict));
   }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/late_ranks.h"
 #include "rueda/control/link_judge.h"
+#include "rueda/control/reach.h"
 #include "rueda/control/slow_ranks.h"
 #include "rueda/control/stalls.h"
 #include "rueda/control/verdict.h"
@@ -29,6 +31,7 @@ class Judge {
     Rank ranks = 1;
     Nanos limit = 5 * kSecond;     // for so long others must have waited, or a rank must have been silent
     std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: links are not judged
+    bool judges_first = false;     // another rank than 0: it says whether rank 0 can be reached
   };
   Judge(const Options& options, Nanos now);
 
@@ -36,6 +39,14 @@ class Judge {
   // What a rank says; also this rank. on_facts counts its sightings, too.
   void on_facts(Rank from, Facts facts, Nanos now);
   void on_sighting(const Sighting& sighting, Nanos now);
+
+  // Of which ranks this rank's network stack has heard nothing. on_facts counts those of its rank, too.
+  void on_unreached(const std::vector<Unreached>& unreached, Nanos now) {
+    reach_.on_facts(options_.me, unreached, now);
+  }
+
+  // How the agent of a rank's host is; until it is said again.
+  void on_agents(std::function<Agent(Rank)> agent_of) { agent_of_ = std::move(agent_of); }
 
   // Ranks whose processes are stopped or in a debugger, as far as this rank has heard.
   [[nodiscard]] std::vector<Sighting> held(Nanos now) const;
@@ -77,7 +88,7 @@ class Judge {
   // age: of the wait, as far as the rank could have ended it.
   [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, Nanos age, const StalledTensor* other,
                              Nanos now) const;
-  [[nodiscard]] Found find_late(const std::vector<StalledTensor>& waits, const Found& processes,
+  [[nodiscard]] Found find_late(const std::vector<StalledTensor>& waits, const std::set<Rank>& held,
                                 Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
   std::vector<Verdict> find_slow(const std::vector<Awaited::Straggler>& stragglers,
@@ -88,6 +99,8 @@ class Judge {
   // Whether what happened to the process is said, which has happened before; takes note of it.
   bool is_said(Verdict& verdict, Nanos now);
   std::vector<Verdict> compare(const Found& processes, Nanos now);
+  // Not the first of several ranks whose host cannot be reached.
+  [[nodiscard]] bool is_named_by_its_host(Rank rank, const Found& processes) const;
 
   Options options_;
   std::vector<Known> known_;   // [ranks]
@@ -96,6 +109,8 @@ class Judge {
   LateRanks late_;
   SlowRanks slow_;
   LinkJudge links_;
+  Reach reach_;
+  std::function<Agent(Rank)> agent_of_ = [](Rank) { return Agent::kUnknown; };
   Nanos last_tick_, next_tick_;
   Nanos not_finite_since_ = 0;  // a rank has said so; 0 = none has
   bool has_said_not_finite_ = false;

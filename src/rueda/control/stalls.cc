@@ -57,6 +57,14 @@ std::string tensor_lines(std::vector<const StalledTensor*> tensors) {
   return lines;
 }
 
+// When the job ends if nothing moves; "" if it does not.
+std::string end_text(Nanos oldest, Nanos warning, Nanos shutdown) {
+  if (shutdown == 0 || shutdown < warning || oldest >= shutdown) return {};
+  return "The job ends in " + seconds_text((shutdown - oldest) / kSecond * kSecond) +
+         " s, when this wait has lasted for " + seconds_text(shutdown) +
+         " s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets the limit, and 0 lifts it.";
+}
+
 std::string short_text(const std::vector<StalledTensor>& tensors, const std::map<Rank, MissingRank>& ranks) {
   const StalledTensor& oldest = *std::ranges::max_element(tensors, {}, &StalledTensor::age);
   std::vector<Rank> missing;
@@ -98,6 +106,11 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
   }
   report.text += tensor_lines(std::move(pointers));
   report.short_text = short_text(tensors, ranks);
+  const Nanos oldest = std::ranges::max_element(tensors, {}, &StalledTensor::age)->age;
+  if (const std::string end = end_text(oldest, warning, shutdown); !end.empty()) {
+    report.text += "\n" + end;
+    report.short_text += " " + end;
+  }
   if (report.is_fatal)
     report.text += "\nOne or more rank (marked by \"!\") is stalled for longer than " +
                    seconds_text(shutdown) + " seconds. Will shutdown.";

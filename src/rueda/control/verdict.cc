@@ -58,8 +58,13 @@ std::string text_of_link(const trace::SlowLink& link) {
 // The ends of a link, or the rank at fault.
 std::string subject_of(const Verdict& verdict, const std::function<std::string(Rank)>& who) {
   const trace::SlowLink& link = verdict.link;
-  if (verdict.fault != Fault::kSlowLink || link.other < 0) return who(verdict.rank);
+  const bool is_of_link = verdict.fault == Fault::kSlowLink || verdict.fault == Fault::kCutLink;
+  if (!is_of_link || link.other < 0) return who(verdict.rank);
   return who(link.end) + (link.receives ? " and " : " to ") + who(link.other);
+}
+
+std::string lost_after() {
+  return "; training goes on if this ends before RUEDA_PEER_TIMEOUT_SECONDS have passed";
 }
 
 std::string text_of(const Verdict& verdict) {
@@ -73,8 +78,12 @@ std::string text_of(const Verdict& verdict) {
              "; after RUEDA_PEER_TIMEOUT_SECONDS it counts as lost";
     case Fault::kSilent:
       return "it has not answered for " + seconds(verdict.age) +
-             ", although its connection is open; its process is stopped, its machine is overloaded or "
-             "swapping";
+             ", although its host does; its process is stopped, its machine is overloaded or swapping" +
+             lost_after();
+    case Fault::kUnreachable:
+      return "its host has acknowledged nothing for " + seconds(verdict.age) +
+             ": it is down, or the network to it is cut" + std::string(what_agent_tells(verdict.agent)) +
+             lost_after();
     case Fault::kMissing:
       return "it " + wait_of(verdict) + ", and it hardly computes (" + use_of(verdict) +
              "): it sleeps, waits for something else, or never submits this tensor";
@@ -98,6 +107,9 @@ std::string text_of(const Verdict& verdict) {
              std::to_string(verdict.element) + "; the results of all ranks have it now";
     case Fault::kSlowLink:
       return text_of_link(verdict.link);
+    case Fault::kCutLink:
+      return "their hosts have acknowledged nothing to each other for " + seconds(verdict.age) +
+             ", and both answer; look at the network between them" + lost_after();
   }
   RUEDA_CHECK(false, "every fault has a text");
 }
@@ -111,10 +123,25 @@ std::string later_ones() {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "stopped",       "in a debugger", "silent", "missing",         "opposite order", "late in compute",
-      "late in input", "swapping",      "slow",   "NaN or infinity", "slow link"};
+  static constexpr std::array<std::string_view, 13> kNames = {
+      "stopped",         "in a debugger",   "silent",        "unreachable", "missing",
+      "opposite order",  "late in compute", "late in input", "swapping",    "slow",
+      "NaN or infinity", "slow link",       "cut link"};
   return kNames.at(static_cast<size_t>(fault));
+}
+
+std::string_view what_agent_tells(Agent agent) {
+  switch (agent) {
+    case Agent::kAnswers:
+      return "; the agent of that host answers rueda run, so the host is up and the network between the "
+             "ranks is "
+             "cut";
+    case Agent::kSilent:
+      return "; the agent of that host does not answer rueda run either";
+    case Agent::kUnknown:
+      break;
+  }
+  return "";
 }
 
 bool is_explained_by_stacks(const Verdict& verdict) {
@@ -128,9 +155,11 @@ bool is_explained_by_stacks(const Verdict& verdict) {
     case Fault::kStopped:
     case Fault::kDebugger:
     case Fault::kSilent:
+    case Fault::kUnreachable:
     case Fault::kSlow:
     case Fault::kNotFinite:
     case Fault::kSlowLink:
+    case Fault::kCutLink:
       break;
   }
   return false;
@@ -147,6 +176,8 @@ std::string verdict_line(const Verdict& verdict, const std::function<std::string
   if (!so_far.empty()) return head + " is no longer late: " + so_far + ".";
   if (verdict.fault == Fault::kSlowLink)
     return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";
+  if (verdict.fault == Fault::kUnreachable || verdict.fault == Fault::kCutLink)
+    return head + ": the network is back after " + seconds(verdict.age) + ".";
   return head + " goes on after " + seconds(verdict.age) + ".";
 }
 

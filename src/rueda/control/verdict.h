@@ -18,7 +18,8 @@ enum class Fault : uint8_t {
   // of a process
   kStopped,
   kDebugger,
-  kSilent,  // it does not answer, and nobody knows why
+  kSilent,       // it does not answer, its host does, and nobody knows why
+  kUnreachable,  // its host acknowledges nothing
   // of a rank that answers and for which others wait
   kMissing,
   kOrder,  // it waits in one collective, and those that wait there for it wait in another
@@ -30,8 +31,14 @@ enum class Fault : uint8_t {
   kNotFinite,
   // of a network
   kSlowLink,
+  kCutLink,  // two hosts acknowledge nothing to each other, and both answer rank 0
 };
 std::string_view name_of(Fault fault);  // "late in compute"
+
+// Whether the agent of a host, which `rueda run` has started there, answers the launcher.
+enum class Agent : uint8_t { kUnknown, kAnswers, kSilent };
+// What follows for a host that acknowledges nothing to other ranks: the end of a sentence, or "".
+std::string_view what_agent_tells(Agent agent);
 
 // What goes on is said again after so long.
 inline constexpr Nanos kSaidAgainAfter = 300 * kSecond;
@@ -54,7 +61,8 @@ struct Verdict {
   bool is_last_for_now = false;    // kStopped, kDebugger, kSilent: said so often that the next are left out
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
-  trace::SlowLink link = {};       // kSlowLink: between hosts, each named by its first rank
+  Agent agent = Agent::kUnknown;   // kUnreachable: of its host
+  trace::SlowLink link = {};       // of a network: between hosts, each named by its first rank
 };
 // Whether the stacks of the rank say more: it runs, and others wait for it.
 bool is_explained_by_stacks(const Verdict& verdict);

@@ -24,6 +24,7 @@
 #include "rueda/runtime/nccl.h"
 #include "rueda/runtime/static_sets.h"
 #include "rueda/runtime/transports.h"
+#include "rueda/status/job_news.h"
 
 namespace rueda::runtime {
 namespace {
@@ -323,6 +324,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   }
   point.forget_loss();
   Session session = *std::move(met).value();
+  if (const char* news = get_env(status::kNewsVariable)) session.news_file = news;
   RUEDA_LOG(kInfo, summary_of(session));
   if (world.rank == 0) warn_for_all(session, get_env);
   return session;

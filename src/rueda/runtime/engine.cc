@@ -41,6 +41,7 @@ Engine::Engine(Session session)
       observer_(session_, operations_, monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
+  verdicts_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (session_.meters) counters_.meters = session_.meters;
   recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;
@@ -239,6 +240,9 @@ void Engine::look_around(Nanos now) {
       observer_.look(negotiation_.place_in_plan(now),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
   for (const control::Sighting& sighting : observer_.held(now)) verdicts_.held(sighting, now);
+  const Rank watched = is_coordinator() ? session_.size() : kCoordinator + 1;
+  for (Rank peer = 0; peer < watched; ++peer)
+    if (peer != session_.me) verdicts_.host_silence(peer, session_.links->host_silence(peer), now);
   if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
   for (const control::Awaited::Wait& one : observer_.take_awaited())
     counters_.meters->waited_for(one.rank, one.waited);

@@ -280,6 +280,16 @@ Nanos Links::round_trip(Rank peer) const {
   return least;
 }
 
+std::optional<Nanos> Links::host_silence(Rank peer) const {
+  const Peer& p = peers_[static_cast<size_t>(peer)];
+  std::optional<Nanos> longest = p.control == nullptr ? std::nullopt : p.control->host_silence();
+  // Rank 0 sends on its control channels every second. On the others there may be nothing to acknowledge.
+  if (longest && me_ == kCoordinator) return longest;
+  for (const transport::Endpoint* const channel : p.data)
+    if (channel != nullptr) longest = std::max(longest, channel->host_silence());
+  return longest;
+}
+
 bool Links::prepare_sleep() {
   return std::ranges::all_of(transports_,
                              [](const OpenTransport& open) { return open.transport->prepare_sleep(); });

@@ -79,6 +79,8 @@ class Links {
   [[nodiscard]] std::optional<transport::LinkUse> use(Rank peer) const;
   // The shortest round trip to that rank so far; 0 where nothing counts it. Any thread, after init.
   [[nodiscard]] Nanos round_trip(Rank peer) const;
+  // As Endpoint::host_silence, of the connection that says most about the host of that rank.
+  [[nodiscard]] std::optional<Nanos> host_silence(Rank peer) const;
 
   // To sleep: call prepare_sleep(), poll wake_fds(), then call progress(). prepare_sleep() is false if there
   // is work already.

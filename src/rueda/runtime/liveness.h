@@ -24,6 +24,8 @@ class Liveness {
   Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now);
 
   void heard(Rank peer, Nanos now) { last_heard_[static_cast<size_t>(peer)] = now; }
+  // It could not be heard, which is not the fault of its process.
+  void excuse(Rank peer, Nanos now) { heard(peer, now); }
   // Whether the coordinator's next ping is due. True once per interval.
   bool take_due(Nanos now);
   [[nodiscard]] Nanos next_event() const { return next_; }

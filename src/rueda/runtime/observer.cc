@@ -20,6 +20,7 @@ constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
 constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
+constexpr Nanos kShortestSilence = kSecond;       // of a host; TCP tries a lost segment again after 200 ms
 constexpr Nanos kLookAtLinksEvery = 2 * kSecond;  // one system call for each channel
 // At one look. A ring or a hypercube uses few. A rank that uses more tells of them in turn.
 constexpr size_t kMostLinks = 64;
@@ -45,11 +46,19 @@ std::vector<Rank> hosts_of(const std::vector<PeerInfo>& all) {
   return hosts;
 }
 
+// The first rank that is not on the host of rank 0.
+bool judges_first(const Session& session) {
+  for (Rank rank = 1; rank < session.size(); ++rank)
+    if (!are_on_one_host(*session.all, rank, kCoordinator)) return rank == session.me;
+  return false;
+}
+
 control::Judge::Options judge_options(const Session& session) {
   return {.me = session.me,
           .ranks = session.size(),
           .limit = nanos(session.config.verdict_s, kSecond),
-          .hosts = session.me == kCoordinator ? hosts_of(*session.all) : std::vector<Rank>()};
+          .hosts = session.me == kCoordinator ? hosts_of(*session.all) : std::vector<Rank>(),
+          .judges_first = judges_first(session)};
 }
 
 }  // namespace
@@ -60,8 +69,11 @@ Observer::Observer(const Session& session, const Operations& operations, Nanos n
       judge_(judge_options(session), now),
       awaited_(session.size()),
       is_silent_(session.config.stall_check_disabled),
+      judges_first_(judges_first(session)),
       wards_(wards_of(session.me, *session.all)),
-      next_look_(session.links ? now : kLongestTime) {}
+      next_look_(session.links ? now : kLongestTime) {
+  judge_.on_agents([this](Rank rank) { return agent_of(rank); });
+}
 
 std::string Observer::describe(Rank rank) const {
   const std::vector<PeerInfo>& all = *session_.all;
@@ -96,7 +108,8 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .presence = {},
                        .sightings = sightings_,
                        .not_finite = {},
-                       .links = look_at_links(now)};
+                       .links = look_at_links(now),
+                       .unreached = unreached()};
   const std::lock_guard lock(mutex_);
   facts.not_finite = not_finite_;
   return facts;
@@ -124,6 +137,17 @@ std::vector<control::LinkFact> Observer::look_at_links(Nanos now) {
   return moved;
 }
 
+std::vector<control::Unreached> Observer::unreached() const {
+  std::vector<control::Unreached> found;
+  if (!session_.links) return found;
+  for (Rank peer = 0; peer < session_.size(); ++peer) {
+    if (peer == session_.me) continue;
+    const Nanos silence = session_.links->host_silence(peer).value_or(0);
+    if (silence >= kShortestSilence) found.push_back({.of = peer, .age = silence});
+  }
+  return found;
+}
+
 void Observer::look_at_processes(Nanos now) {
   sightings_.clear();
   for (const Rank ward : wards_) {
@@ -138,15 +162,37 @@ void Observer::look_at_processes(Nanos now) {
   }
 }
 
+// What the agents of other hosts see.
+void Observer::read_news(Nanos now) {
+  if (session_.news_file.empty()) return;
+  job_news_ = status::read_news(session_.news_file, now);
+  if (!job_news_) return;
+  for (const status::HeldProcess& one : job_news_->held) {
+    if (one.rank >= session_.size() || share_pids(*session_.all, one.rank, session_.me)) continue;
+    const control::Sighting sighting{.of = one.rank, .state = one.state};
+    sightings_.push_back(sighting);
+    if (is_coordinator() || (one.rank == kCoordinator && judges_first_)) judge_.on_sighting(sighting, now);
+  }
+}
+
+control::Agent Observer::agent_of(Rank rank) const {
+  if (!job_news_) return control::Agent::kUnknown;
+  const bool is_silent = std::ranges::find(job_news_->without_agent, rank) != job_news_->without_agent.end();
+  return is_silent ? control::Agent::kSilent : control::Agent::kAnswers;
+}
+
 std::vector<Rank> Observer::look(const control::Planner::Place& place,
                                  const std::vector<control::StalledTensor>& waits, Nanos now,
                                  TraceSink& trace) {
   next_look_ = now + kLookEvery;
   look_at_processes(now);
+  read_news(now);
   if (is_coordinator()) {
     judge_.on_facts(session_.me, facts(place, now), now);
     const std::lock_guard lock(mutex_);
     stragglers_ = awaited_.stragglers(now);
+  } else if (judges_first_) {
+    judge_.on_unreached(unreached(), now);
   }
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });

@@ -19,6 +19,7 @@
 #include "rueda/control/planner.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/session.h"
+#include "rueda/status/job_news.h"
 
 namespace rueda::runtime {
 
@@ -64,6 +65,8 @@ class Observer {
   [[nodiscard]] std::vector<control::Sighting> held(Nanos now) const {
     return is_coordinator() ? judge_.held(now) : sightings_;
   }
+  // Of the host of that rank, at the last look.
+  [[nodiscard]] control::Agent agent_of(Rank rank) const;
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
@@ -75,15 +78,19 @@ class Observer {
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
   [[nodiscard]] std::string describe(Rank rank) const;
   void look_at_processes(Nanos now);
+  void read_news(Nanos now);
   std::vector<control::LinkFact> look_at_links(Nanos now);
+  [[nodiscard]] std::vector<control::Unreached> unreached() const;
 
   const Session& session_;
   const Operations& operations_;
   control::Judge judge_;
   control::Awaited awaited_;
   bool is_silent_ = false;                    // RUEDA_STALL_CHECK_DISABLE
+  bool judges_first_ = false;                 // this rank says what is wrong with rank 0, on another host
   std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
+  std::optional<status::JobNews> job_news_;   // at the last look
   std::vector<control::StalledTensor> in_plan_;
   std::map<Rank, int64_t> moved_;  // bytes to and from ranks of other hosts, at the last look
   Rank next_link_ = 0;             // at which the next look begins

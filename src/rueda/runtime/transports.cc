@@ -14,11 +14,7 @@ namespace {
 
 using Made = Result<std::unique_ptr<transport::Transport>>;
 
-// After this time without an acknowledgement a host is down or cut off: kernels acknowledge also where
-// processes are stopped or starve.
-Nanos host_timeout(const Config& config) {
-  return nanos(std::min(config.peer_timeout_s, config.heartbeat_s), kSecond);
-}
+Nanos peer_timeout(const Config& config) { return nanos(config.peer_timeout_s, kSecond); }
 
 Made make_shm(const TransportSite& site) {
   return transport::make_shm({.identity = site.identity,
@@ -30,7 +26,7 @@ Made make_tcp(const TransportSite& site) {
   transport::TcpOptions options;
   options.identity = site.identity;
   options.bind_host = site.listen_host;
-  options.peer_timeout = host_timeout(site.config);
+  options.peer_timeout = peer_timeout(site.config);
   return transport::make_tcp(std::move(options));
 }
 
@@ -38,7 +34,7 @@ Made make_ucx(const TransportSite& site) {
   transport::UcxOptions options;
   options.identity = site.identity;
   options.bind_host = site.listen_host;
-  options.peer_timeout = host_timeout(site.config);
+  options.peer_timeout = peer_timeout(site.config);
   return transport::make_ucx(std::move(options));
 }
 

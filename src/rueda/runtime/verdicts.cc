@@ -19,6 +19,8 @@ constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
 constexpr Nanos kFailureWait = 2 * kSecond;
 // Looks come twice a second, and news of other hosts once.
 constexpr Nanos kHeldLasts = 3 * kSecond;
+// A kernel acknowledges within 40 ms, and tries a lost segment again after 200 ms.
+constexpr Nanos kHostAnswersIn = kSecond;
 
 // The reason that a transport gives is a sentence; here it becomes part of one.
 std::string without_period(const std::string& sentence) {
@@ -31,9 +33,11 @@ bool has_ended(const std::string& reason) {
          reason.find(std::strerror(ECONNRESET)) != std::string::npos;
 }
 
+constexpr std::string_view kUnreachable = "unreachable";
+
 std::string_view loss_of(const std::string& reason) {
   if (has_ended(reason)) return "dead";
-  return reason.find("not answered") != std::string::npos ? "silent" : "unreachable";
+  return reason.find("not answered") != std::string::npos ? "silent" : kUnreachable;
 }
 
 // What to do about it.
@@ -48,10 +52,18 @@ std::string Verdicts::describe(Rank rank) const {
 }
 
 Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
-  const std::string reason = without_period(loss_reason(rank, why));
+  std::string reason = without_period(loss_reason(rank, why));
+  if (loss_of(reason) == kUnreachable) reason += control::what_agent_tells(agent_of_(rank));
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
           .lost = rank,
           .loss = loss_of(reason)};
+}
+
+void Verdicts::host_silence(Rank of, std::optional<Nanos> silence, Nanos now) {
+  if (!silence) return;
+  const bool answers = *silence < kHostAnswersIn;
+  does_host_answer_[of] = answers;
+  if (!answers) liveness_.excuse(of, now);
 }
 
 // A rank that cannot answer is known to be stopped if a rank of its host has seen that.
@@ -74,7 +86,13 @@ Verdicts::End Verdicts::silent(Rank rank, Nanos now) const {
     end.loss = control::name_of(control::Fault::kDebugger);
     return end;
   }
-  return lost(rank, "it " + unanswered + " (stopped, overloaded or cut off; " + limit + ")");
+  const auto host = does_host_answer_.find(rank);
+  const bool is_host_up =
+      are_on_one_host(all_, rank, me_) || (host != does_host_answer_.end() && host->second);
+  if (!is_host_up) return lost(rank, "it " + unanswered + " (stopped, overloaded or cut off; " + limit + ")");
+  return lost(rank, "it " + unanswered +
+                        ", but its host does: its process was stopped, waits for a disk, or gets no core (" +
+                        limit + ")");
 }
 
 Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {

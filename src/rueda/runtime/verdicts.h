@@ -7,6 +7,7 @@
 // verdict. It judges by itself only if no verdict comes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "rueda/base/types.h"
 #include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
+#include "rueda/control/verdict.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/suspicions.h"
@@ -59,6 +61,11 @@ class Verdicts {
   void held(const control::Sighting& sighting, Nanos now) {
     held_[sighting.of] = {.state = sighting.state, .seen = now};
   }
+  // For so long the host of the rank has acknowledged nothing; empty: nothing tells that. While it
+  // acknowledges nothing, the transport judges the host, and the silence of the process means nothing.
+  void host_silence(Rank of, std::optional<Nanos> silence, Nanos now);
+  // How the agent of a rank's host is.
+  void agents(std::function<control::Agent(Rank)> agent_of) { agent_of_ = std::move(agent_of); }
   Actions on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
   // A channel broke. carries_control: it is a control channel.
   Actions on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now);
@@ -95,8 +102,10 @@ class Verdicts {
     Nanos seen = 0;
   };
   std::map<Rank, Held> held_;
-  Suspicions suspicions_;  // coordinator
-  Rank suspect_ = -1;      // other ranks: whom this rank has reported; it awaits the verdict
+  std::function<control::Agent(Rank)> agent_of_ = [](Rank) { return control::Agent::kUnknown; };
+  std::map<Rank, bool> does_host_answer_;  // of ranks over whose hosts something tells it
+  Suspicions suspicions_;                  // coordinator
+  Rank suspect_ = -1;                      // other ranks: whom this rank has reported; it awaits the verdict
   Nanos suspect_deadline_ = 0;
   std::string suspect_reason_;
   Nanos failure_deadline_ = 0;  // of a call that failed here, 0 = none

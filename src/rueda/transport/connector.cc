@@ -10,12 +10,14 @@
 #include <cstring>
 
 #include "rueda/base/descriptors.h"
+#include "rueda/transport/host_silence.h"
 
 namespace rueda::transport {
 namespace {
 
 constexpr Nanos kFirstBackoff = 5 * kMillisecond;
 constexpr Nanos kLongestBackoff = 500 * kMillisecond;
+constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS, since Linux 6.15; older ones refuse it
 
 }  // namespace
 
@@ -43,12 +45,13 @@ Status check_channel(const Identity& identity, const ChannelName& name) {
   return Status::ok();
 }
 
-void keep_alive(int fd, Nanos peer_timeout) {
-  const int seconds = static_cast<int>(std::max<Nanos>(peer_timeout / kSecond, 6));
+void survive_outages(int fd, Nanos peer_timeout) {
+  const Tries tries = tries_for(peer_timeout);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, tries.keep_alive_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, tries.keep_alive_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, tries.keep_alive_count);
+  set_option(fd, IPPROTO_TCP, kTcpRtoMaxMs, static_cast<int>(tries.gap / kMillisecond));
 }
 
 Connector::Connector(const Identity& identity, ConnectionKind kind, Poller& poller, Vet vet)

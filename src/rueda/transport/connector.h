@@ -27,8 +27,9 @@ struct Connected {
 Status check_identity(const Identity& identity);
 Status check_channel(const Identity& identity, const ChannelName& name);
 
-// Lets the kernel end an idle TCP connection whose other host has been silent for so long.
-void keep_alive(int fd, Nanos peer_timeout);
+// Lets the kernel look after an idle TCP connection, and try so often that a connection survives an outage of
+// less than peer_timeout: host_silence.h.
+void survive_outages(int fd, Nanos peer_timeout);
 
 class Connector {
  public:

@@ -56,6 +56,9 @@ class Endpoint {
   // The shortest round trip since the channel is up, as its network stack counts; 0 where nothing counts it.
   // Any thread.
   [[nodiscard]] virtual Nanos round_trip() const { return 0; }
+  // For so long the kernel of the peer's host has acknowledged nothing, at a look of the last second; 0: it
+  // has. Kernels acknowledge also where processes are stopped. Empty where nothing tells it.
+  [[nodiscard]] virtual std::optional<Nanos> host_silence() const { return std::nullopt; }
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;

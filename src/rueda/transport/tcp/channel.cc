@@ -259,16 +259,16 @@ void TcpChannel::check_liveness(Nanos now, Nanos peer_timeout) {
     return;
   }
   const auto [info, bytes] = counted(fd_);
-  if (bytes == 0) return;
+  is_counted_ = bytes > 0;
+  if (!is_counted_) return;
   note_round_trip(info.tcpi_min_rtt);
   const bool is_waiting = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
-  if (!is_waiting) return void(waiting_since_ = 0);
-  // The last acknowledgement may be older than a long idle time.
-  if (waiting_since_ == 0) waiting_since_ = now;
-  const Nanos silence = std::min<Nanos>(info.tcpi_last_ack_recv * kMillisecond, now - waiting_since_);
-  if (silence > peer_timeout)
+  host_silence_.look(is_waiting, info.tcpi_last_ack_recv * kMillisecond, now);
+  const Nanos silence = host_silence_.age();
+  if (silence > give_up_after(peer_timeout))
     lose(peer_lost(name_, "has acknowledged nothing for " + std::to_string(silence / kSecond) +
-                              " s; its host is down or cut off"));
+                              " s; its host is down, or the network to it is cut "
+                              "(RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"));
 }
 
 Status TcpChannel::lost_by_errno() const {

@@ -8,6 +8,7 @@
 
 #include "rueda/base/unique_fd.h"
 #include "rueda/transport/carry.h"
+#include "rueda/transport/host_silence.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/requests.h"
 #include "rueda/transport/tcp/arrivals.h"
@@ -29,9 +30,13 @@ class TcpChannel final : public Endpoint {
   [[nodiscard]] std::optional<LinkUse> use() const override;
   [[nodiscard]] Nanos round_trip() const override { return round_trip_.load(std::memory_order_relaxed); }
 
+  [[nodiscard]] std::optional<Nanos> host_silence() const override {
+    return is_counted_ ? std::optional(host_silence_.age()) : std::nullopt;
+  }
+
   bool progress();  // true if anything moved
   [[nodiscard]] bool has_work() const;
-  // Loses the channel if the other host has acknowledged nothing for longer than peer_timeout.
+  // Loses the channel if the other host has acknowledged nothing for too long.
   void check_liveness(Nanos now, Nanos peer_timeout);
   // Bytes that the kernel was given may still wait in it.
   [[nodiscard]] bool may_be_unsent() const { return may_be_unsent_; }
@@ -64,7 +69,8 @@ class TcpChannel final : public Endpoint {
   Nanos deaf_since_ = 0;     // when that was first noticed
 
   std::atomic<Nanos> round_trip_{0};  // the shortest so far; 0: unknown
-  Nanos waiting_since_ = 0;           // when bytes without an acknowledgement were first seen
+  bool is_counted_ = true;            // the kernel says what was acknowledged
+  HostSilence host_silence_;
 
   uint32_t send_sequence_ = 0;
   size_t sent_bytes_ = 0;  // of the oldest send, header included

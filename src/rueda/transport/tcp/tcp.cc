@@ -23,7 +23,7 @@ constexpr Nanos kPushPeriod = 4 * kMillisecond;
 // yet (their window is zero). Channels look at the age of the last acknowledgement instead.
 void tune(int fd, Nanos peer_timeout) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY);
-  keep_alive(fd, peer_timeout);
+  survive_outages(fd, peer_timeout);
   if (!is_same_host(fd)) return;
   // BBR paces even if there is no queue to build up: on loopback it halves the bandwidth (2.4 GB/s instead
   // of 5.1 GB/s).

@@ -17,7 +17,7 @@ struct TcpOptions {
   uint16_t bind_port = 0;               // 0 = chosen by the kernel
   std::string advertised_host = "";     // numeric; empty = bind_host. Needed if bind_host is a wildcard.
   size_t bytes_per_call = 256 << 10;    // most that one system call moves: keeps the bytes in the L2 cache
-  Nanos peer_timeout = 30 * kSecond;    // a host that acknowledges nothing for longer is lost
+  Nanos peer_timeout = 30 * kSecond;    // an outage that is shorter is survived (host_silence.h)
 };
 
 Result<std::unique_ptr<Transport>> make_tcp(TcpOptions options);

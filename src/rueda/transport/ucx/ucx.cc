@@ -32,7 +32,7 @@ class UcxTransport final : public Transport {
         poller_(std::move(poller)),
         connector_(options_.identity, ConnectionKind::kUcx, *poller_, [this](int fd) {
           set_option(fd, IPPROTO_TCP, TCP_NODELAY);
-          keep_alive(fd, options_.peer_timeout);
+          survive_outages(fd, options_.peer_timeout);
           return Status::ok();
         }) {}
 
