@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import dataclass, field
 from typing import Optional
@@ -25,6 +26,12 @@ class Failure:
     def is_symptom(self) -> bool:
         """Whether it says that another rank failed."""
         return "HorovodInternalError" in self.traceback or "Horovod initialization failed" in self.traceback
+
+    @property
+    def is_outnumbered(self) -> bool:
+        """Whether its error, which all ranks raise that disagree, says that it differs from most of them."""
+        named = re.search(r" Outnumbered: ranks? ([0-9, ]+)", self.traceback)
+        return named is not None and str(self.rank) in re.findall(r"[0-9]+", named.group(1))
 
     def sentence(self) -> str:
         """For the exception: the cause, and then the remote traceback or the last lines."""
@@ -64,7 +71,9 @@ class Progress:
 
     def first_cause(self) -> Optional[Failure]:
         """The first failure that is not a consequence of another one, as far as one can tell."""
-        return next((one for one in self.failures if not one.is_symptom), next(iter(self.failures), None))
+        causes = [one for one in self.failures if not one.is_symptom]
+        outnumbered = [one for one in self.failures if one.is_outnumbered]
+        return next(iter(causes or outnumbered or self.failures), None)
 
     def must_stop(self, now: float) -> bool:
         """Whether the ranks that still run have had their time."""

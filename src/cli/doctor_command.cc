@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -18,6 +19,13 @@ constexpr const char* kHelp = R"(rueda doctor: what this machine offers, and wha
 
 Exit status 0, or 1 when something will not work. Advice does not change it.
 )";
+
+// Rewrites one line of a terminal; "" takes it away.
+void show_progress(std::string_view what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\x1b[K{}", what.empty() ? std::string() : fmt::format("rueda doctor: {} …", what));
+  std::fflush(stderr);
+}
 
 }  // namespace
 
@@ -41,7 +49,8 @@ int doctor_command(const Arguments& arguments) {
       return kUsageError;
     }
   }
-  const doctor::Report report = doctor::examine(own_path(), looks_at_python);
+  const doctor::Report report = doctor::examine(own_path(), looks_at_python, show_progress);
+  show_progress("");
   fmt::print("{}", is_json ? doctor::json(report) : doctor::page(report));
   return doctor::is_broken(report) ? 1 : 0;
 }

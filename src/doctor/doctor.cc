@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <optional>
+
 #include "doctor/fabric.h"
 #include "doctor/front_ends.h"
 #include "doctor/hardware.h"
@@ -13,22 +15,32 @@
 
 namespace rueda::doctor {
 
-Report examine(const std::string& own_path, bool looks_at_python) {
+Report examine(const std::string& own_path, bool looks_at_python, const Progress& tell) {
+  const auto config = parse_config([](const char* name) { return static_cast<const char*>(getenv(name)); });
+  // Frameworks take seconds to import, so they are begun first and awaited last. A setting that cannot be
+  // read makes every front end fail in the same way, so it is reported once.
+  std::optional<FrontEnds> front_ends;
+  if (looks_at_python && config.is_ok()) {
+    tell("Python looks for frameworks");
+    front_ends.emplace(own_path);
+  }
+  tell("the library, settings and hardware");
   Report report;
   report.push_back(examine_library(own_path));
   report.push_back(examine_settings(launch::forwarded_environment(environ, false)));
   report.push_back(examine_processor());
   report.push_back(examine_memory());
-  const auto config = parse_config([](const char* name) { return static_cast<const char*>(getenv(name)); });
   report.push_back(examine_network(config.is_ok() ? config.value().interface : ""));
   report.push_back(examine_hardware(config.is_ok() ? config.value().interface : ""));
   if (config.is_ok()) report.push_back(examine_fabric(config.value().transports));
   const bool has_library = !is_broken({report.front()});
-  if (config.is_ok() && has_library)
+  if (config.is_ok() && has_library) {
+    tell("two ranks try each transport");
     report.push_back(examine_transports(own_path, config.value().transports));
+  }
+  tell("launchers and MPI");
   report.push_back(examine_launchers());
-  // A setting that cannot be read makes every front end fail in the same way, so it is reported once.
-  if (looks_at_python && config.is_ok()) report.push_back(examine_front_ends(own_path));
+  if (front_ends) report.push_back(front_ends->finish(tell));
   return report;
 }
 

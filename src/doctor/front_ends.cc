@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,7 +11,7 @@
 namespace rueda::doctor {
 namespace {
 
-constexpr int kLimitSeconds = 60;
+constexpr int kLimitSeconds = 60, kLeastSeconds = 5;
 // Makes the child a single-process job, whichever launcher started this process.
 const std::vector<std::string> kAlone = {"RUEDA_RANK=0", "RUEDA_SIZE=1", "RUEDA_LOCAL_RANK=0",
                                          "RUEDA_LOCAL_SIZE=1", "RUEDA_STORE="};
@@ -55,43 +56,51 @@ void add_answer(Section& section, const Answer& answer) {
   }
 }
 
-Section examine_front_ends(const std::string& own_path) {
-  Section section{.title = "python", .facts = {}, .problems = {}};
+FrontEnds::FrontEnds(const std::string& own_path) : deadline_(Deadline::after(kLimitSeconds * kSecond)) {
   const Result<std::string> python = find_python(own_path);
   if (!python.is_ok()) {
-    section.advise(python.status().why + ", so the front ends were not checked");
-    return section;
+    section_.advise(python.status().why + ", so the front ends were not checked");
+    return;
   }
-  const Deadline deadline = Deadline::after(kLimitSeconds * kSecond);
   Answer about{.framework = "Python", .text = {}, .is_in_time = false, .exit_status = 0};
   PythonProgram asked(python.value(), {"-m", "rueda.doctor"}, kAlone, true);
-  about.is_in_time = asked.read_all(deadline, about.text);
+  about.is_in_time = asked.read_all(deadline_, about.text);
   about.exit_status = asked.exit_status();
   const auto said = read_answer(about.text);
   if (about.is_in_time && about.exit_status != 0 && about.text.find("No module named") != std::string::npos) {
     // Python says this name without quotes if there is a package rueda that has no such module.
     const bool is_foreign = about.text.find("No module named rueda.doctor") != std::string::npos;
-    section.advise(fmt::format(
+    section_.advise(fmt::format(
         "{} has {} ({}); {}install the wheel there, or set RUEDA_PYTHON to the Python that has it",
         python.value(), is_foreign ? "a package rueda that is another project's" : "no package rueda",
         last_line(about.text), is_foreign ? "run `pip uninstall rueda`, then " : ""));
-    return section;
+    return;
   }
-  add_answer(section, about);
-  if (!said.is_object() || !said.contains("frameworks")) return section;
-  std::vector<std::pair<std::string, PythonProgram>> running;
+  add_answer(section_, about);
+  if (!said.is_object() || !said.contains("frameworks")) return;
   for (const auto& name : said["frameworks"]) {
     const auto framework = name.get<std::string>();
-    running.emplace_back(framework,
-                         PythonProgram(python.value(), {"-m", "rueda.doctor", framework}, kAlone, true));
+    running_.emplace_back(framework,
+                          PythonProgram(python.value(), {"-m", "rueda.doctor", framework}, kAlone, true));
   }
-  for (auto& [framework, program] : running) {
+}
+
+Section FrontEnds::finish(const Progress& tell) {
+  // What was looked at meanwhile may have taken the minute.
+  const Deadline deadline =
+      Deadline::at(std::max(deadline_.when(), monotonic_now() + kLeastSeconds * kSecond));
+  for (size_t i = 0; i < running_.size(); ++i) {
+    std::string names;
+    for (size_t j = i; j < running_.size(); ++j) names += (j == i ? "" : ", ") + running_[j].first;
+    tell("Python imports and tries " + names);
+    auto& [framework, program] = running_[i];
     Answer answer{.framework = framework, .text = {}, .is_in_time = false, .exit_status = 0};
     answer.is_in_time = program.read_all(deadline, answer.text);
     answer.exit_status = program.exit_status();
-    add_answer(section, answer);
+    add_answer(section_, answer);
   }
-  return section;
+  running_.clear();
+  return std::move(section_);
 }
 
 }  // namespace rueda::doctor

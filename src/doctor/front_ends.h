@@ -2,13 +2,28 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "doctor/doctor.h"
+#include "doctor/python.h"
 #include "doctor/report.h"
+#include "rueda/base/clock.h"
 
 namespace rueda::doctor {
 
-// Starts one process per installed framework. They run at the same time, and each has a minute.
-Section examine_front_ends(const std::string& own_path);
+// One process per installed framework. They run at the same time, from the constructor on, and have a minute.
+class FrontEnds {
+ public:
+  explicit FrontEnds(const std::string& own_path);
+  // Waits for them; once.
+  Section finish(const Progress& tell);
+
+ private:
+  Deadline deadline_;
+  Section section_{.title = "python", .facts = {}, .problems = {}};
+  std::vector<std::pair<std::string, PythonProgram>> running_;
+};
 
 // Pure. Adds the answer of one such process, or the problem that it gave none.
 struct Answer {

@@ -6,6 +6,9 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <span>
+
+#include "launch/last_words.h"
 
 namespace rueda::launch {
 namespace {
@@ -34,17 +37,18 @@ std::string what_happened(const Ending& ending) {
   return fmt::format("exited with code {}", ending.exit_code);
 }
 
-// Whether a rank failed because another rank was lost or had left. Its last lines say so, in an exception of
-// whichever framework it uses. A rank that raises an exception waits for the others before it exits, so the
-// ranks that fail because of it often end before it does.
+Complaint complaint_in(const Ending& ending) {
+  const bool has_words = ending.signal == 0 && ending.trouble.empty();
+  return has_words ? complaint_of(ending.last_lines) : Complaint::kNone;
+}
+
+// Whether a rank failed because of another one, as its last lines say. A rank that raises an exception waits
+// for the others before it exits, so the ranks that fail because of it often end before it does. Ranks that
+// disagree all raise the same sentence, those that it names as well.
 bool is_victim(const Ending& ending) {
-  if (ending.signal != 0 || !ending.trouble.empty()) return false;
-  return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
-    return line.find(" was lost: ") != std::string::npos ||
-           line.find("Horovod has been shut down. ") != std::string::npos ||
-           line.find(", so it does not take part in this init; ") != std::string::npos ||
-           line.find(" before all ranks were connected, so this init failed; ") != std::string::npos;
-  });
+  const Complaint complaint = complaint_in(ending);
+  if (complaint != Complaint::kMismatch) return complaint != Complaint::kNone;
+  return accuses_any(ending.last_lines) && !accuses(ending.last_lines, ending.rank);
 }
 
 // A sentence that explains a signal or an exit code; "" if there is nothing to explain.
@@ -93,28 +97,31 @@ std::string after(const Ending& ending) {
   return ending.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(ending.at))) : "";
 }
 
-// The rank that a victim names as the one it could not go on without. It has ended well, or it did not answer
-// and was stopped at the end.
+// The rank that a victim names as the one it could not go on without, or that differs from most. It has ended
+// well, or it was stopped at the end because it did not answer or went on.
 std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> endings) {
   if (!is_victim(victim)) return std::nullopt;
   for (size_t i = 0; i < endings.size(); ++i) {
     if (endings[i].is_failure() && !endings[i].was_stopped) continue;
-    const std::string in_engine = fmt::format("rank {} (host ", endings[i].rank);
-    const std::string in_init = fmt::format("rank {} on {} (pid ", endings[i].rank, endings[i].host);
-    const auto names_it = [&](const std::string& line) {
-      return line.find(in_engine) != std::string::npos || line.find(in_init) != std::string::npos;
-    };
-    if (std::ranges::any_of(victim.last_lines, names_it)) return i;
+    if (accuses(victim.last_lines, endings[i].rank)) return i;
   }
   return std::nullopt;
 }
 
 std::string headline(const Ending& first, const Ending* culprit) {
-  if (culprit == nullptr) return describe(first) + after(first);
+  const Complaint complaint = complaint_in(first);
+  if (culprit == nullptr) {
+    const std::string text = describe(first) + after(first);
+    if (complaint != Complaint::kMismatch) return text;
+    if (accuses_any(first.last_lines)) return text + ", because it disagrees with most ranks about a tensor";
+    return "its ranks disagree about a tensor, and no side has more of them; " + text;
+  }
+  const std::string who = fmt::format("rank {} on {} (pid {})", culprit->rank, culprit->host, culprit->pid);
+  if (complaint == Complaint::kMismatch) return who + " disagrees with most ranks about a tensor";
   if (!culprit->was_stopped)
     return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
-  return fmt::format("rank {} on {} (pid {}) was lost to the other ranks while it was still running",
-                     culprit->rank, culprit->host, culprit->pid);
+  if (complaint == Complaint::kStalled) return who + " never submitted what the other ranks waited for";
+  return who + " was lost to the other ranks while it was still running";
 }
 
 }  // namespace

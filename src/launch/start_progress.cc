@@ -45,8 +45,10 @@ std::string InitWatch::notice(const std::function<std::string_view(Rank)>& host_
       if (!has_arrived_[static_cast<size_t>(rank)]) missing.push_back(rank);
     if (!missing.empty()) groups.push_back(fmt::format("{} on {}", rank_list(missing), host));
   }
-  return fmt::format("still waiting for {} of {} ranks in init after {} s: {}", size - arrived_, size,
-                     (now - first_) / kSecond, shortened(groups));
+  return fmt::format(
+      "still waiting for {} of {} ranks in init after {} s: {} (not called yet, or no connection to this "
+      "machine)",
+      size - arrived_, size, (now - first_) / kSecond, shortened(groups));
 }
 
 }  // namespace rueda::launch

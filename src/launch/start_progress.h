@@ -36,7 +36,8 @@ class InitWatch {
   void on_arrival(Rank rank, Nanos now);
   void end() { is_over_ = true; }  // all have come, or one never will
   [[nodiscard]] bool is_over() const { return is_over_; }
-  // "still waiting for 3 of 8 ranks in init after 7 s: 1 on a, 4-5 on b", or "".
+  // "still waiting for 3 of 8 ranks in init after 7 s: 1 on a, 4-5 on b (…)", or "". Whether a rank that is
+  // missing has not called init or cannot connect is not known here.
   std::string notice(const std::function<std::string_view(Rank)>& host_of, Nanos now);
 
  private:

@@ -40,12 +40,15 @@ Result<Exchange> Exchange::make(bench::Rank& rank, bench::ProcessSet set) {
   return Exchange(rank, set, std::move(in).value(), std::move(out).value());
 }
 
-Result<int64_t> Exchange::run(int partner, int64_t bytes) {
-  const int64_t count = partner < 0 ? 0 : bytes / static_cast<int64_t>(sizeof(float));
+Result<int64_t> Exchange::run(int partner, int64_t out_bytes, int64_t in_bytes) {
+  const auto count_of = [&](int64_t bytes) {
+    return partner < 0 ? 0 : bytes / static_cast<int64_t>(sizeof(float));
+  };
+  const int64_t count = count_of(out_bytes);
   std::ranges::fill(splits_, 0);
   if (partner >= 0) splits_[static_cast<size_t>(partner)] = static_cast<int32_t>(count);
   // So that bytes of an earlier exchange cannot pass for those of this one.
-  std::ranges::fill(out_.values().first(static_cast<size_t>(count)), 0.0F);
+  std::ranges::fill(out_.values().first(static_cast<size_t>(count_of(in_bytes))), 0.0F);
   if (Status met = rank_->barrier("preflight.barrier", set_.id); !met.is_ok()) return met;
   const Nanos start = monotonic_now();
   const Status done = rank_->run({.what = RUEDA_ALLTOALL,

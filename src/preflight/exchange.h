@@ -31,7 +31,9 @@ class Exchange {
 
   // Collective in the set. partner: an index in the set, -1 = none. Returns how long it took on this rank
   // from a barrier on, in nanoseconds.
-  Result<int64_t> run(int partner, int64_t bytes);
+  Result<int64_t> run(int partner, int64_t bytes) { return run(partner, bytes, bytes); }
+  // The same, where this rank sends so many bytes and receives so many others.
+  Result<int64_t> run(int partner, int64_t out_bytes, int64_t in_bytes);
   // Whether the last exchange brought the bytes of this world rank.
   [[nodiscard]] bool is_right(int partner_world_rank, int64_t bytes) const;
 

@@ -267,12 +267,17 @@ std::string names_text(std::span<const std::string> names) {
 }
 
 std::string gbit_text(double gbit_per_s) {
-  const bool is_small = gbit_per_s < 1;
-  const double value = is_small ? gbit_per_s * 1e3 : gbit_per_s;
-  const char* unit = is_small ? "Mbit/s" : "Gbit/s";
-  if (value >= 100) return fmt::format("{:.0f} {}", value, unit);
-  if (value >= 10) return fmt::format("{:.1f} {}", value, unit);
-  return fmt::format("{:.2f} {}", value, unit);
+  const RateUnit unit = rate_unit(gbit_per_s);
+  return fmt::format("{} {}", unit.text(gbit_per_s), unit.name);
+}
+
+RateUnit rate_unit(double largest_gbit_per_s) {
+  return largest_gbit_per_s < 1 ? RateUnit{"Mbit/s", 1e3} : RateUnit{"Gbit/s", 1};
+}
+
+std::string RateUnit::text(double gbit_per_s) const {
+  const double value = gbit_per_s * of_gbit;
+  return fmt::format("{:.{}f}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }
 
 }  // namespace rueda::preflight

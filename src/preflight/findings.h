@@ -39,4 +39,12 @@ bool is_broken(const Findings& findings);
 std::string names_text(std::span<const std::string> names);
 std::string gbit_text(double gbit_per_s);  // "9.41 Gbit/s", "94.1 Mbit/s"
 
+// One unit for all rates that stand side by side.
+struct RateUnit {
+  const char* name;                                         // "Gbit/s"
+  double of_gbit;                                           // so many are 1 Gbit/s
+  [[nodiscard]] std::string text(double gbit_per_s) const;  // "9.41", without the unit
+};
+RateUnit rate_unit(double largest_gbit_per_s);
+
 }  // namespace rueda::preflight

@@ -1,8 +1,10 @@
 #include "preflight/launcher.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 
@@ -28,6 +30,13 @@ launch::RunOptions job_with(const Request& request, std::vector<launch::HostSlot
   return job;
 }
 
+// As its ranks call the host: this machine has a name of its own.
+std::string shown_name(const launch::HostSlots& host) {
+  std::array<char, 256> name{};
+  const bool is_here = host.name == "localhost" && gethostname(name.data(), name.size() - 1) == 0;
+  return is_here ? name.data() : host.name;
+}
+
 // The hosts that get ranks, with as many slots as they get ranks.
 std::vector<launch::HostSlots> used_hosts(const launch::RunOptions& job) {
   std::vector<launch::HostSlots> used = job.hosts;
@@ -49,7 +58,7 @@ struct Answers {
 void add_answer(Answers& answers, const launch::HostSlots& host, const CapturedJob& job, bool is_in_time) {
   Result<HostFacts> facts = decode_facts(marked_line(job.out(), kFactsMark));
   if (facts.is_ok()) {
-    facts.value().host = host.name;
+    facts.value().host = shown_name(host);
     answers.hosts.push_back(host);
     answers.facts.push_back(std::move(facts).value());
     return;
@@ -164,7 +173,7 @@ Outcome launch_and_judge(const Request& request, const std::string& own_path) {
   if (!answers.hosts.empty()) measured = measure_job(request, answers, own_path);
   Outcome outcome = judge(std::move(measured), request.job.size, request.least_gbit_per_s, answers.findings);
   outcome.asked.clear();
-  for (const launch::HostSlots& host : hosts) outcome.asked.push_back(host.name);
+  for (const launch::HostSlots& host : hosts) outcome.asked.push_back(shown_name(host));
   return outcome;
 }
 

@@ -93,6 +93,29 @@ LinkVerdict judge_links(int hosts, std::span<const PairMeasurement> pairs) {
   return verdict;
 }
 
+double one_way(const PairMeasurement& pair, int from) {
+  const double alone = from == pair.a ? pair.forth_gbit_per_s : pair.back_gbit_per_s;
+  return alone > 0 ? alone : pair.gbit_per_s;
+}
+
+double usual_one_way(const LinkVerdict& verdict, std::span<const PairMeasurement> pairs) {
+  const auto is_slow = [&](int host) {
+    return std::ranges::find(verdict.slow_hosts, host, &SlowHost::host) != verdict.slow_hosts.end();
+  };
+  std::vector<double> good, all;
+  for (const PairMeasurement& pair : pairs) {
+    const bool is_accused = is_slow(pair.a) || is_slow(pair.b) ||
+                            std::ranges::any_of(verdict.slow_links, [&](const SlowLink& link) {
+                              return link.a == pair.a && link.b == pair.b;
+                            });
+    for (const int from : {pair.a, pair.b}) {
+      all.push_back(one_way(pair, from));
+      if (!is_accused) good.push_back(all.back());
+    }
+  }
+  return upper_median(good.empty() ? all : good);
+}
+
 RoundTrip round_trip_of(double counted_us, double calls_us) {
   const bool is_counted = counted_us > 0 && calls_us <= counted_us + kLongerByUs;
   return {.us = is_counted ? counted_us : std::max(0.0, calls_us), .is_counted = is_counted};
@@ -100,6 +123,8 @@ RoundTrip round_trip_of(double counted_us, double calls_us) {
 
 void improve(PairMeasurement& known, const PairMeasurement& again) {
   known.gbit_per_s = std::max(known.gbit_per_s, again.gbit_per_s);
+  known.forth_gbit_per_s = std::max(known.forth_gbit_per_s, again.forth_gbit_per_s);
+  known.back_gbit_per_s = std::max(known.back_gbit_per_s, again.back_gbit_per_s);
   if (again.round_trip_us < known.round_trip_us) {
     known.round_trip_us = again.round_trip_us;
     known.is_counted = again.is_counted;

@@ -13,13 +13,14 @@
 namespace rueda::preflight {
 
 struct PairMeasurement {
-  int a = 0, b = 0;          // hosts, a < b
-  double gbit_per_s = 0;     // each way, both ways at once; of the slower end
-  double round_trip_us = 0;  // 0 = too short to be told from the noise of calls
-  bool is_counted = false;   // the round trip: by the network stack; false: told from calls
-  int64_t bytes = 0;         // of the longest exchange, each way
-  bool is_right = true;      // every byte arrived as it was sent
-  int attempts = 1;          // the best of so many
+  int a = 0, b = 0;                                  // hosts, a < b
+  double gbit_per_s = 0;                             // each way, both ways at once; of the slower end
+  double forth_gbit_per_s = 0, back_gbit_per_s = 0;  // from a to b alone, and from b to a alone
+  double round_trip_us = 0;                          // 0 = too short to be told from the noise of calls
+  bool is_counted = false;  // the round trip: by the network stack; false: told from calls
+  int64_t bytes = 0;        // of the longest exchange, each way
+  bool is_right = true;     // every byte arrived as it was sent
+  int attempts = 1;         // the best of so many
 };
 
 // A share of its reference below which a rate is slow. Pairs of one kind of hardware differ by a few
@@ -73,6 +74,11 @@ struct LinkVerdict {
 
 // With fewer than three hosts nothing can be compared: rates are given, and nobody is accused.
 LinkVerdict judge_links(int hosts, std::span<const PairMeasurement> pairs);
+
+// What one host sends to the other alone; where that was not measured, what both do at once.
+double one_way(const PairMeasurement& pair, int from);
+// The median of what is sent one way by pairs that the verdict does not accuse; of all where it accuses all.
+double usual_one_way(const LinkVerdict& verdict, std::span<const PairMeasurement> pairs);
 
 // Merges a second measurement of the same pair: the better one counts.
 void improve(PairMeasurement& known, const PairMeasurement& again);

@@ -24,6 +24,8 @@ constexpr int64_t kWithinBytes = int64_t{16} << 20;
 constexpr int kWithinTimes = 3;
 constexpr int kMostRepeats = 8;  // rounds in which slow links get a second chance
 constexpr int kChances = 2;
+constexpr int kWayTimes = 3;  // one way, the best of so many, unless one takes long
+constexpr int64_t kLongWayNs = 200'000'000;
 constexpr double kWaitingLimitS = 3600;  // of the ranks that only wait for the first ranks of their hosts
 
 // Who takes part, the same on all ranks.
@@ -159,6 +161,31 @@ Status find_round_trips(const Team& team, Exchange& exchange, int partner,
   return Status::ok();
 }
 
+// Collective in the team. What both ways at once do not tell: whether one way is slower than the other. Each
+// pair sends what it needed both ways last.
+Status find_ways(const Team& team, Exchange& exchange, int partner, std::vector<PairMeasurement>& pairs) {
+  const auto mine = std::ranges::find_if(
+      pairs, [&](const PairMeasurement& pair) { return pair.a == team.me || pair.b == team.me; });
+  const int64_t bytes = mine == pairs.end() ? 0 : mine->bytes;
+  std::array<int, 2> left = {kWayTimes, kWayTimes};  // the same on all ranks
+  for (const bool is_forth : {true, false, true, false, true, false}) {
+    if (left.at(is_forth ? 1 : 0)-- <= 0) continue;
+    const bool sends = mine != pairs.end() && (is_forth ? mine->a : mine->b) == team.me;
+    const Result<int64_t> ns = exchange.run(partner, sends ? bytes : 0, sends ? 0 : bytes);
+    if (!ns.is_ok()) return name_partner(team, partner, ns.status());
+    const Result<std::vector<int64_t>> all = team.rank.gather(std::span(&ns.value(), 1), team.set);
+    if (!all.is_ok()) return all.status();
+    for (PairMeasurement& pair : pairs) {
+      const int64_t slower =
+          std::max(all.value()[static_cast<size_t>(pair.a)], all.value()[static_cast<size_t>(pair.b)]);
+      double& rate = is_forth ? pair.forth_gbit_per_s : pair.back_gbit_per_s;
+      rate = std::max(rate, gbit_per_s({pair.bytes, slower}, {0, 0}));
+    }
+    if (std::ranges::max(all.value()) > kLongWayNs) left.at(is_forth ? 1 : 0) = 0;
+  }
+  return Status::ok();
+}
+
 // Collective in the team. The pairs of one round exchange at the same time.
 Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& exchange, const Round& round) {
   const int partner = partner_in(round, team.me);
@@ -192,6 +219,7 @@ Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& excha
       before[i] = now;
     }
   }
+  if (Status status = find_ways(team, exchange, partner, done); !status.is_ok()) return status;
   if (Status status = find_round_trips(team, exchange, partner, done); !status.is_ok()) return status;
   return done;
 }

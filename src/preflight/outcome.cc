@@ -24,6 +24,7 @@ ordered_json json_of(const HostFacts& facts) { return ordered_json::parse(encode
 ordered_json json_of(const PairMeasurement& pair, const std::vector<HostFacts>& hosts) {
   return {{"hosts", {hosts[static_cast<size_t>(pair.a)].host, hosts[static_cast<size_t>(pair.b)].host}},
           {"gbit_per_s", pair.gbit_per_s},
+          {"one_way_gbit_per_s", {pair.forth_gbit_per_s, pair.back_gbit_per_s}},
           {"round_trip_us", pair.round_trip_us > 0 ? ordered_json(pair.round_trip_us) : ordered_json()},
           {"round_trip_from", pair.is_counted ? "kernel" : "calls"},
           {"bytes", pair.bytes},
@@ -69,11 +70,13 @@ bool decode_pairs(const nlohmann::json& from, Measured& measured) {
   const auto hosts = static_cast<double>(measured.hosts.size());
   std::vector<double> numbers;
   for (const nlohmann::json& row : from) {
-    if (!take(row, 8, numbers)) return false;
+    if (!take(row, 10, numbers)) return false;
     if (!(numbers[0] >= 0 && numbers[0] < numbers[1] && numbers[1] < hosts)) return false;
     measured.pairs.push_back({.a = static_cast<int>(numbers[0]),
                               .b = static_cast<int>(numbers[1]),
                               .gbit_per_s = numbers[2],
+                              .forth_gbit_per_s = numbers[8],
+                              .back_gbit_per_s = numbers[9],
                               .round_trip_us = numbers[3],
                               .is_counted = numbers[4] != 0,
                               .bytes = static_cast<int64_t>(numbers[5]),
@@ -161,7 +164,8 @@ std::string encode(const Measured& measured) {
   for (const HostFacts& facts : measured.hosts) out["hosts"].push_back(json_of(facts));
   for (const PairMeasurement& pair : measured.pairs)
     out["pairs"].push_back({pair.a, pair.b, pair.gbit_per_s, pair.round_trip_us, pair.is_counted ? 1 : 0,
-                            pair.bytes, pair.is_right ? 1 : 0, pair.attempts});
+                            pair.bytes, pair.is_right ? 1 : 0, pair.attempts, pair.forth_gbit_per_s,
+                            pair.back_gbit_per_s});
   for (const ClockOffset& clock : measured.clocks) out["clocks"].push_back({clock.us, clock.error_us});
   out["within"] = measured.within_gbit_per_s;
   out["rounds"] = {measured.rounds, measured.rounds_for_all};

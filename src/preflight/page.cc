@@ -35,8 +35,13 @@ std::string clock_text(const ClockOffset& clock) {
 
 std::string hosts_table(const Outcome& outcome) {
   const Measured& measured = outcome.measured;
-  std::vector<Line> lines = {
-      {"host", "cores", "memory", "library", "rate", "slowest", "with", "round trip", "clock", "within"}};
+  double most = 0, most_within = 0;
+  for (const HostRates& rates : outcome.verdict.hosts) most = std::max(most, rates.gbit_per_s);
+  for (const double rate : measured.within_gbit_per_s) most_within = std::max(most_within, rate);
+  const RateUnit unit = rate_unit(most), unit_within = rate_unit(most_within);
+  std::vector<Line> lines = {{"host", "cores", "memory", "library", fmt::format("rate in {}", unit.name),
+                              "slowest", "with", "round trip", "clock",
+                              fmt::format("within in {}", unit_within.name)}};
   for (size_t i = 0; i < measured.hosts.size(); ++i) {
     const HostFacts& facts = measured.hosts[i];
     const HostRates rates = outcome.verdict.hosts[i];
@@ -45,12 +50,12 @@ std::string hosts_table(const Outcome& outcome) {
     lines.push_back({facts.host, std::to_string(facts.cores),
                      doctor::bytes_text(static_cast<unsigned long long>(facts.memory_bytes)),
                      facts.library_id.empty() ? "none" : facts.library_id.substr(0, 8),
-                     is_paired ? gbit_text(rates.gbit_per_s) : "-",
-                     is_paired ? gbit_text(rates.least_gbit_per_s) : "-",
+                     is_paired ? unit.text(rates.gbit_per_s) : "-",
+                     is_paired ? unit.text(rates.least_gbit_per_s) : "-",
                      is_paired ? measured.hosts[static_cast<size_t>(rates.slowest_with)].host : "-",
                      rates.round_trip_us > 0 ? bench::us_text(rates.round_trip_us) : "-",
                      i < measured.clocks.size() ? clock_text(measured.clocks[i]) : "-",
-                     within > 0 ? gbit_text(within) : "-"});
+                     within > 0 ? unit_within.text(within) : "-"});
   }
   return table(lines);
 }
@@ -59,11 +64,16 @@ std::string matrix(const Outcome& outcome) {
   const Measured& measured = outcome.measured;
   const size_t count = measured.hosts.size();
   std::vector<Line> lines(count + 1, Line(count + 1, "-"));
-  lines[0][0] = "Gbit/s";
+  double most = 0;
+  for (const PairMeasurement& pair : measured.pairs)
+    most = std::max({most, one_way(pair, pair.a), one_way(pair, pair.b)});
+  const RateUnit unit = rate_unit(most);
+  lines[0][0] = fmt::format("{} to", unit.name);
   for (size_t i = 0; i < count; ++i) lines[0][i + 1] = lines[i + 1][0] = measured.hosts[i].host;
   for (const PairMeasurement& pair : measured.pairs) {
     const auto a = static_cast<size_t>(pair.a) + 1, b = static_cast<size_t>(pair.b) + 1;
-    lines[a][b] = lines[b][a] = fmt::format("{:.3g}", pair.gbit_per_s);
+    lines[a][b] = unit.text(one_way(pair, pair.a));
+    lines[b][a] = unit.text(one_way(pair, pair.b));
   }
   return table(lines);
 }

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "timeline/summary.h"
@@ -48,10 +50,49 @@ std::string why_late(const Summary& summary, const RankSummary& rank) {
                   : "because of the slow links");
     case Lateness::kNone:
     case Lateness::kRarely:
+    case Lateness::kInputAtTimes:
+    case Lateness::kComputeAtTimes:
     case Lateness::kUnknown:
       break;
   }
   return {};
+}
+
+// "th" of 10, "nd" of 2
+std::string_view ordinal_ending(int64_t number) {
+  if (number / 10 % 10 == 1) return "th";
+  switch (number % 10) {
+    case 1:
+      return "st";
+    case 2:
+      return "nd";
+    case 3:
+      return "rd";
+    default:
+      return "th";
+  }
+}
+
+// "in 20 of 200 steps (every 10th, from step 9)"
+std::string at_times(const Summary& summary, const LateSteps& late) {
+  std::string when = late.every > 0 ? fmt::format("every {}{}, from step {}", late.every,
+                                                  ordinal_ending(late.every), late.first.front())
+                                    : fmt::format("{}{}", fmt::join(late.first, ", "),
+                                                  late.count > std::ssize(late.first) ? ", …" : "");
+  return fmt::format("in {} of {} {} ({})", late.count, summary.steps,
+                     summary.has_steps ? "steps" : "windows", when);
+}
+
+std::string why_at_times(const Summary& summary, const RankSummary& rank) {
+  const std::string longer = time_text(rank.at_times.longer);
+  if (rank.why == Lateness::kInputAtTimes)
+    return "it waits " + longer +
+           " longer for its input there than it usually does. Look at the storage that it reads, and give "
+           "its "
+           "data loader more workers or a longer prefetch queue, so that a slow batch does not empty it";
+  return "it computes " + longer + " longer there than it usually does, or sleeps" +
+         (measures_input(summary) ? "" : ", or waits for its data loader (hvd.timed_input measures that)") +
+         ". Look there for logging, an evaluation, garbage collection, and batches that are longer";
 }
 
 std::string why_rarely(const RankSummary& rank) {
@@ -143,6 +184,13 @@ void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
                      why_rarely(rank))});
       continue;
     }
+    if (rank.why == Lateness::kInputAtTimes || rank.why == Lateness::kComputeAtTimes) {
+      advice.push_back(
+          {gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}), most of it {}: {}.",
+                             time_text(rank.cost), rank.rank, rank.host, at_times(summary, rank.at_times),
+                             why_at_times(summary, rank))});
+      continue;
+    }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.{}",
                                         time_text(rank.cost), rank.rank, rank.host, why_late(summary, rank),
                                         when_late(summary, rank))});
@@ -217,7 +265,7 @@ void advise_transfer(const Summary& summary, double by_links, std::vector<Advice
   const double rest = part(summary, Share::kTransfer) - by_links;
   if (rest >= kWorthAdvice) {
     const std::string speed = summary.bus_gbps > 0 && by_links <= 0
-                                  ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps)
+                                  ? " at " + gbps_text(summary.bus_gbps) + " for each rank"
                                   : std::string();
     advice.push_back(
         {rest,
@@ -251,9 +299,7 @@ void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
 void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
   if (negotiation < kWorthAdvice) return;
-  const double planned =
-      summary.calls == 0 ? 0
-                         : static_cast<double>(summary.planned_calls) / static_cast<double>(summary.calls);
+  const double planned = summary.calls > 0 ? summary.planned_calls / summary.calls : 0;
   std::string text = fmt::format(
       "Negotiation and queues take {} of a step, and {} of the transfers ran by a learned "
       "plan.",

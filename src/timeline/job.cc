@@ -129,6 +129,7 @@ Result<Scan> scan(const std::string& path, Names& names) {
       file->pid = epoch->pid;
       file->host = epoch->host;
       file->host_key = epoch->host_key;
+      file->command = epoch->command;
       file->began = epoch->began;
       file->began_micros = epoch->began_micros;
     } else if (file != nullptr) {

@@ -20,7 +20,7 @@ struct RankFile {
   std::string path;
   Rank rank = 0, size = 1;
   int64_t job = 0, pid = 0;
-  std::string host, host_key;
+  std::string host, host_key, command;
   Nanos began = 0;            // the epoch, on this rank's clock
   int64_t began_micros = 0;   // the same moment in microseconds since 1970
   Nanos first = 0, last = 0;  // records of the epoch, on this rank's clock

@@ -190,8 +190,8 @@ const Record* RecordReader::read(const Slot& slot) {
       if (epoch.rank < 0 || epoch.rank >= epoch.size || epoch.size > kMaxRanks)
         return fail("a rank is out of range");
       if (!is_possible({epoch.began})) return fail("the time of an epoch is out of range");
-      epoch.host = text(in[0].name);
-      epoch.host_key = text(in[1].name);
+      for (const auto& [into, from] : {std::pair(&epoch.host, 0), {&epoch.host_key, 1}, {&epoch.command, 2}})
+        *into = text(in[from].name);
       return &record_;
     }
     case SlotKind::kSpan: {

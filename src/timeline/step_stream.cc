@@ -84,7 +84,9 @@ std::optional<RankStep> StepStream::next_window() {
     const bool is_span = span != nullptr && (span->kind == SpanKind::kWait ||
                                              span->kind == SpanKind::kInput || is_message(span->kind));
     if (call == nullptr && !is_span) continue;
-    const bool is_next = file_->aligned(call != nullptr ? call->ended : span->end) >= step.end;
+    const Nanos ended = file_->aligned(call != nullptr ? call->ended : span->end);
+    const bool is_last = step.end >= division_.until && ended <= division_.until;  // with the end of the job
+    const bool is_next = ended >= step.end && !is_last;
     RankStep& to = is_next ? ahead_ : step;
     if (call != nullptr) take(*call, to);
     if (is_span) take(*span, to);

@@ -2,6 +2,8 @@
 // it, and on one rank a step earlier than on another.
 #include "timeline/summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -11,6 +13,7 @@
 #include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
 #include "timeline/step_rows.h"
+#include "timeline/step_samples.h"
 #include "timeline/step_stream.h"
 #include "timeline/step_sums.h"
 #include "timeline/transfers.h"
@@ -26,12 +29,22 @@ constexpr double kAlmostAll = 0.9;
 constexpr double kMostSteps = 2.0 / 3;  // in healthy jobs of two ranks one decides up to 56 % of the steps
 constexpr int64_t kRare = 20;           // one of so many steps
 constexpr double kAsLong = 0.1;         // of the longest wait: it is of the same kind
+// Input is measured, so what is far from usual explains a wait. What computes is not known, and ranks that
+// share cores all compute longer at times; so a rank must be the only one of which this is to be said.
+constexpr double kFarFromUsualInput = 3, kFarFromUsualCompute = 1.5;
+constexpr int64_t kLeastInputs = 3, kLeastComputes = 5;
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
  public:
   Summarizer(const Job& job, const Division& division)
       : job_(job), division_(division), link_uses_(job.epoch) {
+    if (!job.ranks.empty()) {
+      const RankFile& first = job.ranks.front();
+      summary_.job = fmt::format("{:08x}", static_cast<uint32_t>(first.job));  // as in capi/observed.cc
+      summary_.command = first.command;
+      summary_.began_micros = first.began_micros;
+    }
     summary_.epoch = job.epoch;
     summary_.size = job.size;
     summary_.files = static_cast<Rank>(job.ranks.size());
@@ -51,6 +64,7 @@ class Summarizer {
       transfer_.emplace_back();
       waits_.emplace_back();
       decided_.emplace_back();
+      samples_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -103,6 +117,7 @@ class Summarizer {
   void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
   [[nodiscard]] bool is_slow(size_t i, double all_waited) const;
+  [[nodiscard]] Lateness late_at_times(size_t i, double all_waited);
   [[nodiscard]] bool decides_most(const StepRange& when, size_t i) const;
 
   const Job& job_;
@@ -116,7 +131,8 @@ class Summarizer {
   std::vector<Typical> compute_, input_, transfer_;  // by the order of the ranks
   std::vector<StepSums> waits_;                      // for each, of the average other rank
   std::vector<StepSums> decided_;                    // in which steps each waited least
-  std::unordered_map<Rank, double> waited_for_;      // in this step: for whom, by all ranks
+  std::vector<StepSamples> samples_;
+  std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -158,6 +174,10 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
     input_[i].add(static_cast<double>(input));
     transfer_[i].add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
     const auto at = waited_for_.find(rank.rank);
+    samples_[i].add({.step = summary_.steps,
+                     .wait = at == waited_for_.end() ? 0 : static_cast<float>(at->second / others),
+                     .input = static_cast<float>(input),
+                     .compute = static_cast<float>(compute)});
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
     waits_[i].add(summary_.steps, at->second / others);
@@ -258,6 +278,24 @@ std::vector<double> more_than_median(const std::vector<Typical>& ranks) {
   return more;
 }
 
+// Whether most of the waiting for a rank lies in some steps in which its input, or its computing, took far
+// longer than usual: kUnknown if not.
+Lateness Summarizer::late_at_times(size_t i, double all_waited) {
+  RankSummary& rank = summary_.by_rank[i];
+  const double half = rank.cost * static_cast<double>(summary_.steps) / 2;
+  const int64_t when = rank.late_in.count() > 0 ? rank.late_in.count() : summary_.steps;
+  const auto explains = [&](const LateSteps& late, int64_t least) {
+    return late.waited >= half && late.count >= least && late.count <= when / 2;
+  };
+  rank.at_times = samples_[i].late_by(&StepSample::input, kFarFromUsualInput);
+  if (explains(rank.at_times, kLeastInputs)) return Lateness::kInputAtTimes;
+  rank.at_times = samples_[i].late_by(&StepSample::compute, kFarFromUsualCompute);
+  if (explains(rank.at_times, kLeastComputes) && rank.cost >= kMostSteps * all_waited)
+    return Lateness::kComputeAtTimes;
+  rank.at_times = {};
+  return Lateness::kUnknown;
+}
+
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
@@ -282,7 +320,9 @@ void Summarizer::finish_ranks() {
     const bool is_explained = rank.delay >= rank.cost / 4 && is_slow(i, all_waited);
     const bool is_in_transfers =
         transfer[i] >= rank.cost / 2 && decides_most({.first = 0, .last = summary_.steps - 1}, i);
+    const Lateness at_times = few > 0 ? Lateness::kUnknown : late_at_times(i, all_waited);
     rank.why = few > 0                            ? Lateness::kRarely
+               : at_times != Lateness::kUnknown   ? at_times
                : !is_explained && is_in_transfers ? Lateness::kTransfer
                : !is_explained                    ? Lateness::kUnknown
                : input[i] > compute[i]            ? Lateness::kInput

@@ -10,6 +10,7 @@
 #include "rueda/base/status.h"
 #include "timeline/attribution.h"
 #include "timeline/job.h"
+#include "timeline/step_samples.h"
 #include "timeline/step_sums.h"
 
 namespace rueda::timeline {
@@ -30,8 +31,18 @@ struct StepSummary {
 };
 
 // kTransfer: its transfers last longer, so it comes later to the next ones. kRarely: in few steps the others
-// waited for it longer than in all others together, and for as long as a step takes.
-enum class Lateness : uint8_t { kNone, kCompute, kInput, kTransfer, kRarely, kUnknown };
+// waited for it longer than in all others together, and for as long as a step takes. …AtTimes: in more steps,
+// but not in most, something took it far longer than usual.
+enum class Lateness : uint8_t {
+  kNone,
+  kCompute,
+  kInput,
+  kTransfer,
+  kRarely,
+  kInputAtTimes,
+  kComputeAtTimes,
+  kUnknown
+};
 
 // For how long the average other rank waited for a rank in one step, in nanoseconds.
 struct LongWait {
@@ -51,7 +62,8 @@ struct RankSummary {
   // Of a step: how much more it computed, waited for input or transferred than the median rank.
   double delay = 0;
   Lateness why = Lateness::kNone;
-  StepRange late_in = {};  // almost all that others waited for it; none: that was no part of the job
+  LateSteps at_times = {};  // of k…AtTimes
+  StepRange late_in = {};   // almost all that others waited for it; none: that was no part of the job
 };
 
 // Calls with the same tensors.
@@ -98,6 +110,9 @@ struct Advice {
 };
 
 struct Summary {
+  std::string job;           // as `rueda status` names it
+  std::string command;       // of the first rank that is known; empty: its file does not say
+  int64_t began_micros = 0;  // since 1970; 0: not known
   Epoch epoch = 0;
   Rank size = 1, files = 1;
   bool has_steps = true;    // false: the program marks no steps, so time was cut into windows
@@ -110,9 +125,10 @@ struct Summary {
   double overlap = 0;       // the part of the time of calls under way that was hidden behind computing
   double step_p50 = 0, step_p95 = 0;
   double clock_bound = 0;  // nanoseconds by which the clocks of two hosts may differ; 0: one host
-  int64_t calls = 0, planned_calls = 0, bytes = 0;  // of one rank, mean over the ranks; bytes of all steps
-  double bus_gbps = 0;                              // of all transfers together
-  int64_t plans = 0;                                // learned by a rank
+  double calls = 0, planned_calls = 0;  // of one rank, mean over the ranks
+  int64_t bytes = 0;                    // the same, of all steps
+  double bus_gbps = 0;                  // of all transfers together
+  int64_t plans = 0;                    // learned by a rank
   std::map<std::string, int64_t> departures;
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;

@@ -206,16 +206,19 @@ std::string rank_table(const Summary& s) {
 }
 
 std::string transfer_table(const Summary& s) {
+  const SpeedUnit unit = unit_of_transfers(s);
   std::string rows;
   for (const TransferSummary& one : s.by_transfer)
     rows += fmt::format(
         "<tr><td class=\"words\">{}{}<td class=\"left\">{} ({})<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
         name_html(one.name), one.tensors > 1 ? fmt::format(" and {} more", one.tensors - 1) : "",
         literal(one.what), literal(one.backend), size_text(one.bytes), one.calls, time_text(one.transfer),
-        time_text(one.waiting), one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "");
-  return table("Transfers",
-               "<th>tensors<th class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>GB/s",
-               rows);
+        time_text(one.waiting), one.bus_gbps > 0 ? unit.text(one.bus_gbps) : "");
+  return table(
+      "Transfers",
+      fmt::format("<th>tensors<th class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>{}",
+                  unit.name),
+      rows);
 }
 
 // Where bytes moved, from messages.
@@ -227,7 +230,7 @@ std::string by_link_html(const Summary& s) {
     for (const std::string& cell : cells) rows += "<td>" + cell;
     rows += "</tr>\n";
   }
-  for (const std::string_view head : link_heads("→")) heads += fmt::format("<th>{}", head);
+  for (const std::string_view head : link_heads(s, "→")) heads += fmt::format("<th>{}", head);
   std::string text = fmt::format("<h2>{}</h2>\n{}", kByLinkTitle, table("Transfer by link", heads, rows));
   if (s.by_link.size() > kMostLinks)
     text += fmt::format("<p>And {} (--json lists all). ",
@@ -240,12 +243,15 @@ std::string by_link_html(const Summary& s) {
 std::string link_tables(const Summary& s) {
   if (s.links.empty()) return {};
   std::string rows;
+  const SpeedUnit unit = unit_of_links(s);
+  const auto speed = [&](double gbps) { return gbps > 0 ? unit.text(gbps) : "?"; };
   for (const LinkSummary& link : slowest_first(s.links))
-    rows +=
-        fmt::format("<tr><td>{}<td>{}<td>{}<td class=\"left\">{}</tr>\n", link.rank, gbps_text(link.out_gbps),
-                    gbps_text(link.in_gbps), link.is_slow_out || link.is_slow_in ? "slow" : "");
-  std::string text = "<h2>Links between hosts: a connection while it is busy</h2>\n" +
-                     table("Links", "<th>rank<th>sends<th>receives<th class=\"left\">", rows);
+    rows += fmt::format("<tr><td>{}<td>{}<td>{}<td class=\"left\">{}</tr>\n", link.rank, speed(link.out_gbps),
+                        speed(link.in_gbps), link.is_slow_out || link.is_slow_in ? "slow" : "");
+  std::string text =
+      "<h2>Links between hosts: a connection while it is busy</h2>\n" +
+      table("Links", fmt::format("<th>rank<th>sends, {0}<th>receives, {0}<th class=\"left\">", unit.name),
+            rows);
   for (const trace::SlowLink& pair : s.slow_pairs)
     text += fmt::format("<p>Rank {} {} rank {}: {}, slow.</p>\n", pair.end, pair.receives ? "and" : "to",
                         pair.other, gbps_text(pair.speed));
@@ -290,6 +296,8 @@ std::string as_html(const Summary& s) {
   page += kPageStyle;
   page += "</style></head><body><main>\n<h1>Where the time went</h1>\n";
   page += "<p>" + head_text(s) + ".</p>\n";
+  page += "<p id=\"job\">" + literal(job_text(s)) + ", on " + name_html(hosts_text(s));
+  page += (s.command.empty() ? "" : ": <code>" + literal(s.command) + "</code>") + "</p>\n";
   if (s.clock_bound > 0) page += "<p class=\"faint\">" + clocks_text(s) + "</p>\n";
   for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + literal(remark) + "</p>\n";
   page += advice_html(s);

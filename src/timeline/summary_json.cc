@@ -18,6 +18,10 @@ std::string_view name_of_lateness(Lateness why) {
       return "transfer";
     case Lateness::kRarely:
       return "rarely";
+    case Lateness::kInputAtTimes:
+      return "input at times";
+    case Lateness::kComputeAtTimes:
+      return "compute at times";
     case Lateness::kUnknown:
       return "unknown";
   }
@@ -28,6 +32,12 @@ Json waits_json(const std::vector<LongWait>& waits) {
   Json json = Json::array();
   for (const LongWait& one : waits) json.push_back({{"step", one.step}, {"ns", one.time}});
   return json;
+}
+
+// null: late in no such steps.
+Json late_json(const LateSteps& late) {
+  if (late.count == 0) return {};
+  return {{"steps", late.count}, {"every", late.every}, {"first", late.first}, {"longer_ns", late.longer}};
 }
 
 Json waiting_json(const StepSummary& step) {
@@ -90,28 +100,39 @@ Json shares_json(const Shares& shares) {
   return json;
 }
 
+namespace {
+
+Json totals_json(const Summary& s) {
+  return {{"job", s.job},
+          {"command", s.command},
+          {"began_s", static_cast<double>(s.began_micros) / 1e6},
+          {"epoch", s.epoch},
+          {"ranks", s.size},
+          {"files", s.files},
+          {"steps", s.steps},
+          {"has_steps", s.has_steps},
+          {"knows_waits", s.knows_waits},
+          {"step_ns", s.step_length},
+          {"step_p50_ns", s.step_p50},
+          {"step_p95_ns", s.step_p95},
+          {"shares", shares_json(s.shares)},
+          {"critical_path", shares_json(s.critical)},
+          {"unattributed", s.unattributed},
+          {"overlap", s.overlap},
+          {"clock_bound_ns", s.clock_bound},
+          {"calls", s.calls},
+          {"planned_calls", s.planned_calls},
+          {"bytes", s.bytes},
+          {"bus_gbps", s.bus_gbps},
+          {"plans", s.plans},
+          {"departures", s.departures},
+          {"remarks", s.remarks}};
+}
+
+}  // namespace
+
 std::string as_json(const Summary& s) {
-  Json json = {{"epoch", s.epoch},
-               {"ranks", s.size},
-               {"files", s.files},
-               {"steps", s.steps},
-               {"has_steps", s.has_steps},
-               {"knows_waits", s.knows_waits},
-               {"step_ns", s.step_length},
-               {"step_p50_ns", s.step_p50},
-               {"step_p95_ns", s.step_p95},
-               {"shares", shares_json(s.shares)},
-               {"critical_path", shares_json(s.critical)},
-               {"unattributed", s.unattributed},
-               {"overlap", s.overlap},
-               {"clock_bound_ns", s.clock_bound},
-               {"calls", s.calls},
-               {"planned_calls", s.planned_calls},
-               {"bytes", s.bytes},
-               {"bus_gbps", s.bus_gbps},
-               {"plans", s.plans},
-               {"departures", s.departures},
-               {"remarks", s.remarks}};
+  Json json = totals_json(s);
   Json& by_step = json["by_step"] = Json::array();
   for (const StepSummary& step : s.by_step)
     by_step.push_back({{"step", step.first},
@@ -130,6 +151,7 @@ std::string as_json(const Summary& s) {
                        {"longest_waits", waits_json(rank.worst)},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
+                       {"late_at_times", late_json(rank.at_times)},
                        {"late_in_steps", range_json(rank.late_in)},
                        {"shares", shares_json(rank.shares)}});
   Json& by_transfer = json["by_transfer"] = Json::array();

@@ -16,7 +16,8 @@ std::string bar(double part) {
 }
 
 std::string head(const Summary& s) {
-  std::string text = head_text(s) + "\n";
+  std::string text = head_text(s) + "\n" + job_text(s) + ", on " + hosts_text(s) + "\n";
+  if (!s.command.empty()) text += s.command + "\n";
   if (s.clock_bound > 0) text += clocks_text(s) + "\n";
   for (const std::string& remark : s.remarks) text += "Note: " + remark + "\n";
   return text;
@@ -80,15 +81,16 @@ std::string end_of(std::string name, size_t room) {
 }
 
 std::string transfers(const Summary& s) {
+  const SpeedUnit unit = unit_of_transfers(s);
   std::string text = "\nTransfers: " + transfers_text(s);
   text += fmt::format("\n  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", "tensors", "size", "times", "transfer",
-                      "waiting", "GB/s");
+                      "waiting", unit.name);
   for (size_t i = 0; i < std::min(s.by_transfer.size(), kShownTransfers); ++i) {
     const TransferSummary& one = s.by_transfer[i];
     const std::string more = one.tensors > 1 ? fmt::format(" +{}", one.tensors - 1) : std::string();
     const size_t room = 43 - more.size();
     const std::string name = end_of(one.name, room);
-    const std::string speed = one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "";
+    const std::string speed = one.bus_gbps > 0 ? unit.text(one.bus_gbps) : "";
     text += fmt::format("  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", name + more, size_text(one.bytes),
                         one.calls, time_text(one.transfer), time_text(one.waiting), speed);
   }
@@ -102,7 +104,7 @@ std::string transfers_by_link(const Summary& s) {
     return fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", cells[0], cells[1], cells[2], cells[3],
                        cells[4], cells[5]);
   };
-  std::string text = fmt::format("\n{}\n", kByLinkTitle) + line(link_heads("->"));
+  std::string text = fmt::format("\n{}\n", kByLinkTitle) + line(link_heads(s, "->"));
   for (const LinkCells& cells : link_rows(s, kShownLinks, "->")) text += line(cells);
   if (s.by_link.size() > kShownLinks)
     text += fmt::format("  and {} more (--json lists all)\n", s.by_link.size() - kShownLinks);
@@ -112,12 +114,15 @@ std::string transfers_by_link(const Summary& s) {
 std::string links(const Summary& s) {
   if (s.links.empty()) return {};
   std::string text = "\nLinks between hosts: a connection while it is busy\n";
-  text += fmt::format("  {:>5}{:>14}{:>14}\n", "rank", "sends", "receives");
+  const SpeedUnit unit = unit_of_links(s);
+  const auto speed = [&](double gbps) { return gbps > 0 ? unit.text(gbps) : "?"; };
+  text += fmt::format("  {:>5}{:>16}{:>16}\n", "rank", fmt::format("sends, {}", unit.name),
+                      fmt::format("receives, {}", unit.name));
   const std::vector<LinkSummary> sorted = slowest_first(s.links);
   for (size_t i = 0; i < std::min(sorted.size(), kShownLinks); ++i)
-    text += fmt::format("  {:>5}{:>14}{:>14}{}\n", sorted[i].rank, gbps_text(sorted[i].out_gbps),
-                        gbps_text(sorted[i].in_gbps),
-                        sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
+    text +=
+        fmt::format("  {:>5}{:>16}{:>16}{}\n", sorted[i].rank, speed(sorted[i].out_gbps),
+                    speed(sorted[i].in_gbps), sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
   if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
   for (size_t i = 0; i < std::min(s.slow_pairs.size(), kShownLinks); ++i) {
     const trace::SlowLink& pair = s.slow_pairs[i];

@@ -1,6 +1,7 @@
 #include "timeline/transfers.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rueda::timeline {
 namespace {
@@ -65,8 +66,9 @@ void Transfers::add(const Call& call, const CallTimes& times, Rank world) {
 }
 
 void Transfers::finish(const Names& names, int64_t files, Summary& summary) const {
-  summary.calls = calls_ / std::max<int64_t>(files, 1);
-  summary.planned_calls = planned_ / std::max<int64_t>(files, 1);
+  const auto ranks = static_cast<double>(std::max<int64_t>(files, 1));
+  summary.calls = static_cast<double>(calls_) / ranks;
+  summary.planned_calls = static_cast<double>(planned_) / ranks;
   summary.bytes = bytes_ / std::max<int64_t>(files, 1);
   if (bus_time_ > 0) summary.bus_gbps = bus_bytes_ / bus_time_;
   std::vector<std::pair<Key, Total>> sorted(totals_.begin(), totals_.end());
@@ -81,7 +83,8 @@ void Transfers::finish(const Names& names, int64_t files, Summary& summary) cons
     made.tensors = key.tensors;
     made.what = rueda::name_of(key.what);
     made.backend = names.text(total.backend);
-    made.calls = total.calls / std::max<int64_t>(files, 1);
+    // Of calls that not all ranks take part in, at least one.
+    made.calls = std::max<int64_t>(1, std::llround(calls / ranks));
     made.bytes = key.bytes;
     made.transfer = static_cast<double>(total.transfer) / calls;
     made.waiting = static_cast<double>(total.waiting) / calls;

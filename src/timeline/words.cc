@@ -1,6 +1,7 @@
 #include "timeline/words.h"
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <utility>
 
@@ -9,7 +10,7 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kShownCritical = 4;
+constexpr size_t kShownCritical = 4, kShownHosts = 16;
 constexpr double kFewGbps = 0.0995;  // below, MB/s are easier to read
 constexpr double kIsLate = 0.01;     // of a step for which others wait
 
@@ -24,6 +25,13 @@ std::string shares_with(const Shares& shares, double least, const More& more) {
         fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(share), time_text(shares[i]), more(share));
   }
   return text;
+}
+
+// Of all that passed in messages.
+SpeedUnit unit_of_messages(const Summary& s) {
+  double most = 0;
+  for (const LinkTransfer& link : s.by_link) most = std::max({most, link.gbps, link.measured_gbps});
+  return speed_unit(most);
 }
 
 }  // namespace
@@ -65,6 +73,10 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank) 
       return "transfers last longer";
     case Lateness::kRarely:
       return "in few steps";
+    case Lateness::kInputAtTimes:
+      return "input at times";
+    case Lateness::kComputeAtTimes:
+      return "computes at times";
     case Lateness::kUnknown:
       return "at times";
   }
@@ -110,10 +122,11 @@ std::string critical_ranks_text(const Summary& s) {
 }
 
 std::string transfers_text(const Summary& s) {
-  std::string text = fmt::format(
-      "{} in {} for each rank, {} by a learned plan", s.calls, size_text(s.bytes),
-      percent_text(s.calls == 0 ? 0 : static_cast<double>(s.planned_calls) / static_cast<double>(s.calls)));
-  if (s.bus_gbps > 0) text += fmt::format(", {:.3g} GB/s on the bus", s.bus_gbps);
+  // Where process sets have calls of their own, a rank may have had less than one on average.
+  const std::string calls = s.calls < 9.95 ? fmt::format("{:.2g}", s.calls) : fmt::format("{:.0f}", s.calls);
+  std::string text = fmt::format("{} in {} for each rank, {} by a learned plan", calls, size_text(s.bytes),
+                                 percent_text(s.calls > 0 ? s.planned_calls / s.calls : 0));
+  if (s.bus_gbps > 0) text += fmt::format(", {} on the bus", gbps_text(s.bus_gbps));
   return text;
 }
 
@@ -124,18 +137,52 @@ std::string head_text(const Summary& s) {
                      time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
 }
 
+std::string job_text(const Summary& s) {
+  std::string text = "Job " + s.job;
+  if (s.began_micros <= 0) return text;
+  const auto seconds = static_cast<time_t>(s.began_micros / 1'000'000);
+  tm utc{};
+  std::array<char, 32> when{};
+  if (gmtime_r(&seconds, &utc) == nullptr) return text;
+  const size_t used = strftime(when.data(), when.size(), "%Y-%m-%d %H:%M:%S", &utc);
+  return fmt::format("{}, begun {} UTC", text, std::string_view(when.data(), used));
+}
+
+std::string hosts_text(const Summary& s) {
+  std::vector<std::pair<std::string, std::vector<Rank>>> hosts;
+  for (const RankSummary& rank : s.by_rank) {
+    auto at = std::ranges::find(hosts, rank.host, &decltype(hosts)::value_type::first);
+    if (at == hosts.end()) at = hosts.insert(at, {rank.host, {}});
+    at->second.push_back(rank.rank);
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(hosts.size(), kShownHosts); ++i) {
+    const auto& [host, ranks] = hosts[i];
+    const bool is_row = ranks.back() - ranks.front() + 1 == std::ssize(ranks);
+    text += fmt::format("{}{} ({})", i == 0 ? "" : ", ", host,
+                        ranks.size() == 1 ? fmt::format("rank {}", ranks.front())
+                        : is_row          ? fmt::format("ranks {}-{}", ranks.front(), ranks.back())
+                                          : count_text(std::ssize(ranks), "rank"));
+  }
+  if (hosts.size() > kShownHosts) text += fmt::format(" and {} more", hosts.size() - kShownHosts);
+  return text;
+}
+
 std::string no_advice_text() {
   return fmt::format("Nothing in these records takes more than {} of a step and could be saved.",
                      percent_text(kWorthAdvice));
 }
 
-LinkCells link_heads(std::string_view arrow) {
-  return {fmt::format("from {} to", arrow), "of a step", "part", "bytes a step", "GB/s", "busy GB/s"};
+LinkCells link_heads(const Summary& s, std::string_view arrow) {
+  const std::string unit = unit_of_messages(s).name;
+  return {fmt::format("from {} to", arrow), "of a step", "part", "bytes a step", unit, "busy " + unit};
 }
 
 std::vector<LinkCells> link_rows(const Summary& s, size_t most, std::string_view arrow) {
   const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
-  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto speed = [unit = unit_of_messages(s)](double gbps) {
+    return gbps > 0 ? unit.text(gbps) : std::string();
+  };
   const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
   std::vector<LinkCells> rows;
   for (size_t i = 0; i < std::min(s.by_link.size(), most); ++i) {
@@ -150,7 +197,26 @@ std::vector<LinkCells> link_rows(const Summary& s, size_t most, std::string_view
 
 std::string gbps_text(double gbps) {
   if (gbps <= 0) return "?";
-  return gbps < kFewGbps ? fmt::format("{:.3g} MB/s", gbps * 1e3) : fmt::format("{:.3g} GB/s", gbps);
+  const SpeedUnit unit = speed_unit(gbps);
+  return fmt::format("{} {}", unit.text(gbps), unit.name);
+}
+
+SpeedUnit speed_unit(double largest_gbps) {
+  return largest_gbps < kFewGbps ? SpeedUnit{"MB/s", 1e3} : SpeedUnit{"GB/s", 1};
+}
+
+std::string SpeedUnit::text(double gbps) const { return fmt::format("{:.3g}", gbps * of_gbps); }
+
+SpeedUnit unit_of_transfers(const Summary& s) {
+  double most = 0;
+  for (const TransferSummary& one : s.by_transfer) most = std::max(most, one.bus_gbps);
+  return speed_unit(most);
+}
+
+SpeedUnit unit_of_links(const Summary& s) {
+  double most = 0;
+  for (const LinkSummary& link : s.links) most = std::max({most, link.out_gbps, link.in_gbps});
+  return speed_unit(most);
 }
 
 std::string rank_text(const Summary& summary, Rank rank) {

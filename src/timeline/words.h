@@ -28,16 +28,30 @@ std::string transfers_text(const Summary& summary);
 // "2 ranks, epoch 1, 59 steps of 265 ms (median 263 ms, 95th percentile 317 ms)"
 std::string head_text(const Summary& summary);
 
+// "Job 1a2b3c4d, begun 2026-11-26 14:03:12 UTC"
+std::string job_text(const Summary& summary);
+// "a (ranks 0-3), b (ranks 4-7)": at most so many hosts.
+std::string hosts_text(const Summary& summary);
+
 std::string no_advice_text();
 
 // The table of transfers by link: at most so many links, then the time on none. arrow: "->"
 inline constexpr std::string_view kByLinkTitle =
     "Transfer by link: where the bytes were for which ranks were blocked";
 using LinkCells = std::array<std::string, 6>;
-LinkCells link_heads(std::string_view arrow);
+LinkCells link_heads(const Summary& summary, std::string_view arrow);
 std::vector<LinkCells> link_rows(const Summary& summary, size_t most, std::string_view arrow);
 
 std::string gbps_text(double gbps);  // "1.2 GB/s", "35 MB/s"; "?": not known
+// One unit for all speeds that stand in one table.
+struct SpeedUnit {
+  const char* name;                                   // "MB/s"
+  double of_gbps;                                     // so many are 1 GB/s
+  [[nodiscard]] std::string text(double gbps) const;  // "35", without the unit
+};
+SpeedUnit speed_unit(double largest_gbps);
+SpeedUnit unit_of_transfers(const Summary& summary);
+SpeedUnit unit_of_links(const Summary& summary);  // of the table of links between hosts
 // "rank 2 (host a)"
 std::string rank_text(const Summary& summary, Rank rank);
 // "of rank 2 (host a)", "between rank 0 (host a) and rank 2 (host b)", "from … to …"

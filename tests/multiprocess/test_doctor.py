@@ -72,7 +72,7 @@ def test_doctor_and_preflight_say_the_same_of_the_clock():
     advice = [one["sentence"] for one in there["findings"] if one["kind"] == "clock-sync"]
     is_kept = told["facts"]["hardware"]["clock is kept"] == "by a time service"
     assert is_kept == there["hosts"][0]["is_clock_synchronised"] == (advice == [])
-    assert all(sentence.removeprefix("localhost: ") in here for sentence in advice), (advice, here)
+    assert all(sentence.partition(": ")[2] in here for sentence in advice), (advice, here)
 
 
 def test_without_a_driver_no_nccl_is_looked_for():
@@ -174,3 +174,19 @@ def test_another_projects_package_of_that_name_is_not_taken_for_a_missing_one(tm
     (tmp_path / "rueda").rmdir()
     without = doctor("--json", PYTHONPATH=str(tmp_path), PYTHONNOUSERSITE="1")
     assert "another project" not in without.stdout
+
+
+def test_on_a_terminal_it_says_what_it_looks_at():
+    terminal, its_end = os.openpty()
+    with open(terminal, "rb", buffering=0) as shown:
+        environment = {**os.environ, "RUEDA_LIBRARY": library()}
+        command = [RUEDA, "doctor", "--no-python"]
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=its_end, timeout=120, check=False
+        )
+        os.close(its_end)
+        said = shown.read(65536).decode()
+    assert done.returncode == 0
+    assert "rueda doctor: two ranks try each transport …" in said and said.endswith("\r\x1b[K"), said
+    assert "two ranks try" not in done.stdout.decode()
+    assert doctor("--no-python").stderr == "", "nothing where nobody waits"

@@ -166,3 +166,48 @@ def test_blocked_terminal_does_not_stop_the_watch():
     job.process.communicate(timeout=20)
     assert ranks_left == []
     job.assert_gone_within(5)
+
+
+DISAGREE = """
+import os, time
+import numpy, rueda.numpy as hvd
+hvd.init()
+odd = hvd.rank() == 1
+try:
+    hvd.allreduce(numpy.ones(4 if odd else 3), name="x")
+except hvd.HorovodInternalError:
+    if odd: time.sleep(0.5)  # the others end first
+    raise
+"""
+
+
+def test_of_ranks_that_disagree_the_outnumbered_one_is_blamed():
+    status, _, err = run("-np", 3, PYTHON, "-c", DISAGREE, env=WITH_RUEDA)
+    assert status == 1
+    assert re.search(
+        r"the job failed: rank 1 on .* because it disagrees with most ranks about a tensor", err
+    ), err
+
+
+def test_of_two_ranks_that_disagree_none_is_blamed():
+    status, _, err = run("-np", 2, PYTHON, "-c", DISAGREE, env=WITH_RUEDA)
+    assert status == 1
+    assert "the job failed: its ranks disagree about a tensor, and no side has more of them; rank 0 on" in err
+
+
+STALL = """
+import os, time
+import numpy, rueda.numpy as hvd
+hvd.init()
+if hvd.rank() == 1: time.sleep(60)
+hvd.allreduce(numpy.ones(3), name="x")
+"""
+
+
+def test_a_rank_that_never_submits_is_blamed_for_the_stall():
+    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", STALL, env={**WITH_RUEDA, **limits})
+    assert status == 1
+    assert re.search(r"the job failed: rank 1 on .* never submitted what the other ranks waited for", err), (
+        err
+    )

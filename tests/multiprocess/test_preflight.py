@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
@@ -60,6 +61,7 @@ def test_one_machine_is_measured_inside_and_the_files_are_written(tmp_path: path
     assert "one host, so no pair of hosts was measured" in done.stdout, done.stdout + done.stderr
     read = json.loads((tmp_path / "all.json").read_text())
     (host,) = read["hosts"]
+    assert read["asked"] == [host["host"]] == [socket.gethostname()]
     assert host["within_gbit_per_s"] > 0 and host["library_problem"] == ""
     assert host["packages"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert xml.parse(tmp_path / "map.svg").getroot().tag.endswith("svg")

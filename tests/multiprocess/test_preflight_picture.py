@@ -80,4 +80,4 @@ def test_the_picture_opens_offline_and_cuts_no_name_off(tmp_path: Path) -> None:
             assert min(left, top) >= 0 and right <= width and bottom <= height, text
         numbers = page.evaluate(NUMBERS)
         assert len(numbers) == 6 and all(contrast(*pair) >= 4.5 for pair in numbers), numbers
-        assert sum(f"{HOSTS[0]} - {HOSTS[1]}: " in title for title in page.evaluate(TITLES)) == 1
+        assert sum(f"{HOSTS[0]} to {HOSTS[1]}: " in title for title in page.evaluate(TITLES)) == 1

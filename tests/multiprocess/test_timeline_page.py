@@ -6,6 +6,7 @@ import html
 import io
 import json
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -157,7 +158,8 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
         [name, time_text(ns), percent_text(ns / found["step_ns"])] for name, ns in shares.items()
     ]
     why = {"none": "", "compute": "computes longer", "input": "waits for input", "unknown": "at times"}
-    why["transfer"] = "transfers last longer"
+    why |= {"transfer": "transfers last longer", "rarely": "in few steps"}
+    why |= {"input at times": "input at times", "compute at times": "computes at times"}
     ranks = sorted(found["by_rank"], key=lambda rank: -float(rank["cost_ns"]))
     assert ranks[0]["rank"] == 1, "it computes longer"
     assert [row[:9] for row in page.evaluate(CELLS % "Ranks")] == [
@@ -187,6 +189,10 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
     ]
     text = page.evaluate("document.body.innerText")
     assert f"{found['ranks']} ranks, epoch 1, {found['steps']} steps of {time_text(found['step_ns'])}" in text
+    began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found["began_s"]))
+    job = page.evaluate("document.querySelector('#job').innerText")
+    assert job.startswith(f"Job {found['job']}, begun {began}, on ") and found["command"].strip() in job
+    assert "python" in found["command"] and found["by_rank"][0]["host"] in job
     for advice in found["advice"]:
         assert advice["text"].replace("`", "") in text
     critical = max(found["by_rank"], key=lambda rank: int(rank["critical_steps"]))

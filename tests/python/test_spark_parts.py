@@ -238,3 +238,14 @@ def test_the_cause_is_the_first_failure_that_is_no_consequence():
     progress.fail(Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
     assert progress.first_cause().rank == 2
     assert not progress.must_stop(11.9) and progress.must_stop(12.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"), [("ranks 2, 11", 2), ("rank 0", 0), ("ranks 12, 21 and 2 more", 0)]
+)
+def test_of_ranks_that_disagree_the_outnumbered_one_is_the_cause(words, cause):
+    progress = Progress(3)
+    text = f"HorovodInternalError: Mismatched data types: One rank … Tensor x: … Outnumbered: {words}."
+    for rank in range(3):
+        progress.fail(Failure(rank, "a", 1 + rank, "failed", text), 10.0)
+    assert progress.first_cause().rank == cause

@@ -7,8 +7,10 @@ namespace rueda::control {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
@@ -148,6 +150,20 @@ TEST(Coordinator, a_mismatch_text_lists_which_ranks_hold_which_value) {
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_THAT(as<Failure>(responses[0]).error,
               HasSubstr("Tensor x: ranks 0, 2 have float32, rank 1 has int64."));
+}
+
+TEST(Coordinator, a_mismatch_text_names_the_outnumbered_ranks_where_that_is_certain) {
+  const auto error_of = [](const std::vector<Request>& requests) {
+    Coordinator coordinator(world_of(static_cast<Rank>(requests.size())));
+    const auto responses = run(coordinator, requests);
+    return as<Failure>(responses.at(0)).error;
+  };
+  const TensorRequest usual = allreduce("x", {3}), other = allreduce("x", {4}), third = allreduce("x", {5});
+  EXPECT_THAT(error_of({usual, usual, other}), EndsWith(" Outnumbered: rank 2."));
+  EXPECT_THAT(error_of({other, usual, usual}), EndsWith(" Outnumbered: rank 0."));
+  EXPECT_THAT(error_of({usual, other, usual, third}), EndsWith(" Outnumbered: ranks 1, 3."));
+  EXPECT_THAT(error_of({usual, other}), Not(HasSubstr("Outnumbered")));
+  EXPECT_THAT(error_of({usual, other, usual, other, third}), Not(HasSubstr("Outnumbered")));
 }
 
 TEST(Coordinator, rows_tell_everybody_the_sizes_of_the_outputs) {

@@ -161,6 +161,7 @@ TEST(Groups, of_different_length_fail_on_all_ranks_instead_of_hanging) {
     EXPECT_TRUE(is<Failure>(responses[0]));
     EXPECT_THAT(names(responses[0]), SizeIs(3 + other));
     EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("Mismatched groups"));
+    EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr(" Outnumbered: rank 1."));
     EXPECT_EQ(coordinator.pending_summary(), "");
   }
 }

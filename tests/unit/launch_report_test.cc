@@ -89,6 +89,60 @@ TEST(Report, rank_that_did_not_answer_is_the_headline_though_rueda_stopped_it) {
             "  exit status 1\n");
 }
 
+constexpr const char* kMismatch =
+    "rueda.errors.HorovodInternalError: Mismatched ALLREDUCE tensor shapes: One rank sent a tensor of shape "
+    "[3], but another rank sent a tensor of shape [4]. Tensor x: ranks 0, 1, 3 have [3], rank 2 has [4].";
+
+TEST(Report, of_ranks_that_disagree_the_outnumbered_one_is_the_headline) {
+  std::vector<Ending> endings = {ended(0, kSecond, 1), ended(1, 2 * kSecond, 1), ended(2, 3 * kSecond, 4),
+                                 ended(3, kSecond, 1)};
+  for (Ending& ending : endings) ending.last_lines = {kMismatch + std::string(" Outnumbered: rank 2.")};
+  EXPECT_EQ(first_cause(endings), 2u) << "though it ended last";
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("failed: rank 2 on h2 (pid 102) exited with code 4 after 3.0 s, because it disagrees "
+                        "with most ranks about a tensor\n"));
+  for (const auto& [words, cause] : {std::pair(" Outnumbered: ranks 3, 12.", 3u),
+                                     std::pair(" Outnumbered: ranks 12, 21 and 5 more. rank 3", 0u)}) {
+    for (Ending& ending : endings) ending.last_lines = {kMismatch + std::string(words)};
+    EXPECT_EQ(first_cause(endings), cause) << words;
+  }
+}
+
+TEST(Report, outnumbered_rank_that_went_on_or_ended_well_is_the_headline) {
+  std::vector<Ending> endings = {ended(0, kSecond, 1), ended(1, kSecond, 1), stopped(2, 4 * kSecond),
+                                 ended(3, kSecond, 1)};
+  for (const Rank rank : {0, 1, 3})
+    endings[static_cast<size_t>(rank)].last_lines = {kMismatch + std::string(" Outnumbered: rank 2.")};
+  const std::string line =
+      "failed: rank 2 on h2 (pid 102) disagrees with most ranks about a tensor\n"
+      "  rank 0 failed because of this after 1.0 s\n";
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+  endings[2] = ended(2, 4 * kSecond, 0);
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+}
+
+TEST(Report, where_as_many_ranks_say_one_thing_as_the_other_none_is_to_blame) {
+  std::vector<Ending> endings = {ended(0, kSecond, 1), ended(1, kSecond, 1)};
+  for (Ending& ending : endings) ending.last_lines = {kMismatch};
+  EXPECT_THAT(
+      failure_report(endings, 0),
+      HasSubstr("failed: its ranks disagree about a tensor, and no side has more of them; rank 0 on h0 "
+                "(pid 100) exited with code 1 after 1.0 s\n"));
+  endings[0].last_lines = {"Mismatched parentheses"};
+  EXPECT_THAT(failure_report(endings, 0), Not(HasSubstr("disagree")));
+}
+
+TEST(Report, rank_that_never_submitted_is_the_headline_of_a_stall) {
+  std::vector<Ending> endings = {ended(0, 2 * kSecond, 1), stopped(1, 4 * kSecond), ended(11, kSecond, 1)};
+  for (const size_t i : {0, 2})
+    endings[i].last_lines = {"HorovodInternalError: Horovod has been shut down. One or more tensors were",
+                             "Missing ranks:", "1!: [allreduce.x]", "Stalled tensors:",
+                             "One or more rank (marked by \"!\") is stalled for longer than 3 seconds. Will"};
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("failed: rank 1 on h1 (pid 101) never submitted what the other ranks waited for\n"
+                        "  rank 11 failed because of this after 1.0 s\n"));
+}
+
 TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {
   const std::vector<Ending> endings = {ended(0, 3, 1), ended(1, 3, 0, SIGSEGV)};
   EXPECT_EQ(first_cause(endings), 1u);

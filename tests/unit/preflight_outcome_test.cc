@@ -91,11 +91,48 @@ TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_lin
   EXPECT_EQ(read["hosts"][3]["clock_offset_us"], 5);
   const std::string picture = heat_map(outcome);
   EXPECT_THAT(picture, HasSubstr("&lt;c&amp;&gt;"));
-  EXPECT_THAT(picture, HasSubstr("<title>b - a: 3.00 Gbit/s"));
-  EXPECT_THAT(picture, HasSubstr("fill=\"#fff\" pointer-events=\"none\">3</text>")) << "on dark red";
-  EXPECT_THAT(picture, HasSubstr("fill=\"#000\" pointer-events=\"none\">9</text>")) << "on orange";
+  EXPECT_THAT(picture, HasSubstr("<title>b to a: 3.00 Gbit/s; both ways at once 3.00 Gbit/s"));
+  EXPECT_THAT(picture, HasSubstr("fill=\"#fff\" pointer-events=\"none\">3.00</text>")) << "on dark red";
+  EXPECT_THAT(picture, HasSubstr("fill=\"#000\" pointer-events=\"none\">9.00</text>")) << "on orange";
   EXPECT_THAT(picture, HasSubstr("fill=\"#a50026\">d</text>"));
   EXPECT_THAT(picture, Not(HasSubstr("fill=\"#a50026\">a</text>")));
+}
+
+// Of three hosts two are in one rack. No link is slow, so none is red.
+TEST(PreflightOutcome, links_below_the_fastest_pair_are_not_red) {
+  Measured measured;
+  measured.hosts = {host("a"), host("b"), host("c")};
+  measured.pairs = {{.a = 0, .b = 1, .gbit_per_s = 38},
+                    {.a = 0, .b = 2, .gbit_per_s = 30},
+                    {.a = 1, .b = 2, .gbit_per_s = 27, .forth_gbit_per_s = 12}};
+  const Outcome outcome = judge(measured, 3, 0, {});
+  EXPECT_EQ(usual_one_way(outcome.verdict, outcome.measured.pairs), 30);
+  const std::string picture = heat_map(outcome);
+  for (const char* number : {">38.0<", ">30.0<", ">27.0<", ">12.0<"}) EXPECT_THAT(picture, HasSubstr(number));
+  for (size_t at = picture.find("<title>"); at != std::string::npos; at = picture.find("<title>", at + 1)) {
+    const size_t fill = picture.rfind("fill=\"#", at) + 7;
+    const int red = std::stoi(picture.substr(fill, 2), nullptr, 16),
+              blue = std::stoi(picture.substr(fill + 4, 2), nullptr, 16);
+    EXPECT_LE(red, blue) << picture.substr(at, 40);
+  }
+  EXPECT_THAT(picture, HasSubstr("text-anchor=\"middle\">30.0</text>")) << "the usual rate, at its tick";
+  EXPECT_THAT(picture, HasSubstr("text-anchor=\"middle\">21.0</text>")) << "where slow ends";
+}
+
+TEST(PreflightOutcome, each_direction_has_its_number) {
+  Measured measured;
+  measured.hosts = {host("a"), host("b")};
+  measured.within_gbit_per_s = {0, 0};
+  measured.pairs = {{.a = 0, .b = 1, .gbit_per_s = 0.09, .forth_gbit_per_s = 0.94, .back_gbit_per_s = 0.1}};
+  const Outcome outcome = judge(decode_measured(encode(measured)).value(), 2, 0, {});
+  const std::string picture = heat_map(outcome);
+  EXPECT_THAT(picture, HasSubstr("<title>a to b: 940 Mbit/s; both ways at once 90.0 Mbit/s"));
+  EXPECT_THAT(picture, HasSubstr("<title>b to a: 100 Mbit/s; both ways"));
+  EXPECT_THAT(picture, HasSubstr("rueda preflight: Mbit/s from the host of a row"));
+  EXPECT_THAT(page(outcome),
+              HasSubstr("Mbit/s to    a    b\n  a            -  940\n  b          100    -\n"));
+  EXPECT_EQ(nlohmann::json::parse(json(outcome))["links"][0]["one_way_gbit_per_s"],
+            (std::vector<double>{0.94, 0.1}));
 }
 
 TEST(PreflightOutcome, untested_links_are_admitted) {

@@ -20,9 +20,11 @@ TEST(InitWait, says_once_after_five_seconds_who_is_missing) {
   EXPECT_EQ(wait.take_sentence(kBegin + 5 * kSecond), "") << "nothing is known yet";
   wait.found({2, 3}, kBegin + 5 * kSecond);
   EXPECT_FALSE(wait.is_due(kBegin + 6 * kSecond));
-  EXPECT_EQ(wait.take_sentence(kBegin + 5 * kSecond),
-            "2 of 4 ranks have not called init, for which rank 0 has waited for 5 s: ranks 2, 3. Start every "
-            "rank; RUEDA_START_TIMEOUT says when init gives up.");
+  EXPECT_EQ(
+      wait.take_sentence(kBegin + 5 * kSecond),
+      "2 of 4 ranks are missing in init, for which rank 0 has waited for 5 s: ranks 2, 3. Either they have "
+      "not called init, or cannot connect to tcp://h:1. Start every rank, and look at firewalls; "
+      "RUEDA_START_TIMEOUT says when init gives up.");
   EXPECT_EQ(wait.take_sentence(kBegin + 9 * kSecond), "");
   wait.found({3}, kBegin + 8 * kSecond);
   ASSERT_TRUE(wait.view().has_value());

@@ -99,6 +99,35 @@ TEST(StacksText, is_cut_at_the_end_of_a_line) {
   EXPECT_TRUE(cut.ends_with('\n'));
 }
 
+TEST(StacksText, functions_without_names_and_threads_alike_take_one_line) {
+  const auto unnamed = [](uint64_t offset) {
+    return NativeFrame{.function = "", .module = "libc.so.6", .offset = offset};
+  };
+  Stacks stacks;
+  for (int tid = 20; tid < 30; ++tid) {
+    ThreadStack& idle = stacks.threads.emplace_back();
+    idle.native.thread = {.tid = tid, .name = "python", .state = 'S', .blocked_signals = 0};
+    idle.native.frames = {unnamed(0x90f16), unnamed(0x93975)};
+  }
+  ThreadStack main;
+  main.native.thread.tid = 1;
+  main.native.thread.name = "main";
+  main.python = {{.file = "train.py", .line = 3, .function = "step"}};
+  main.native.frames = {unnamed(1),
+                        unnamed(2),
+                        {.function = "PyEval", .module = "python3.11", .offset = 3},
+                        unnamed(4),
+                        unnamed(5)};
+  stacks.threads.insert(stacks.threads.begin(), main);
+  EXPECT_EQ(stacks_text(stacks, 10'000),
+            "thread 1 main\n"
+            "  step (train.py:3)\n"
+            "  2 functions without a name (libc.so.6, …)\n"
+            "  PyEval (python3.11)\n"
+            "10 threads alike: 20 python, 21 python, 22 python, 23 python, …\n"
+            "  a function without a name (libc.so.6)\n");
+}
+
 std::atomic<int> g_interruptions{0};
 
 // Returns when the other end of the pipe is closed.

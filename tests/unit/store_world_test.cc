@@ -5,7 +5,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <map>
 
 #include "rueda/store/environment.h"
@@ -88,6 +90,15 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
   EXPECT_EQ(world.job, "job7");
   EXPECT_EQ(world.host, "h1");
   EXPECT_EQ(world.reason, "RUEDA_RANK and RUEDA_SIZE are set");
+}
+
+TEST(StoreWorld, a_host_that_a_launcher_calls_localhost_has_its_own_name) {
+  std::array<char, 256> name{};
+  ASSERT_EQ(gethostname(name.data(), name.size() - 1), 0);
+  for (const char* variable : {"RUEDA_HOSTNAME", "HOROVOD_HOSTNAME"})
+    EXPECT_EQ(detect_in({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "1"}, {variable, "localhost"}}).value().host,
+              name.data());
+  EXPECT_EQ(detect_in({{"RUEDA_HOSTNAME", "localhost"}, {"HOROVOD_HOSTNAME", "h3"}}).value().host, "h3");
 }
 
 TEST(StoreWorld, rueda_ranks_without_a_store_are_refused) {

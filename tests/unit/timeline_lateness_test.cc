@@ -124,6 +124,57 @@ TEST_F(SummaryTest, long_waits_are_found_among_many_short_ones) {
   EXPECT_THAT(as_text(summary), HasSubstr("in steps 49, 99, 149, 199, 249 and 299 alone"));
 }
 
+// The step around has some noise on all ranks, as two ranks on two cores have it.
+TEST_F(SummaryTest, input_that_is_late_in_every_tenth_step_is_the_cause_in_text) {
+  JobPlan plan;
+  plan.ranks = 2;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.input = rank == 1 && step % 10 == 9 ? 200.0 : 0.2,
+                    .compute = 40.0 + static_cast<double>((step * 7 + rank * 3) % 5)};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kInputAtTimes);
+  EXPECT_EQ(summary.by_rank[1].at_times.count, 10);
+  EXPECT_THAT(summary.advice.front().text,
+              HasSubstr("for rank 1 (host a), most of it in 10 of 100 steps (every 10th, from step 9): it "
+                        "waits 200 ms longer for its input there than it usually does"));
+  const std::string text = as_text(summary);
+  EXPECT_THAT(text, HasSubstr("input at times"));
+  EXPECT_THAT(text, Not(HasSubstr("none of these computes, or waits for its input, longer")));
+  const auto rank = nlohmann::json::parse(as_json(summary))["by_rank"][1];
+  EXPECT_EQ(rank["why"], "input at times");
+  EXPECT_EQ(rank["late_at_times"]["every"], 10);
+}
+
+TEST_F(SummaryTest, each_rank_whose_input_is_late_at_times_is_named) {
+  JobPlan plan;
+  plan.steps = 120;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.input = step % 8 == 2 * rank ? 100.0 : 1.0, .compute = 40};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  for (const RankSummary& rank : summary.by_rank) EXPECT_EQ(rank.why, Lateness::kInputAtTimes);
+}
+
+TEST_F(SummaryTest, a_rank_that_computes_longer_at_times_is_named_only_if_no_other_does) {
+  JobPlan plan;
+  plan.ranks = 2;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 0 && step % 10 == 0 ? 140.0 : 40.0};
+  };
+  const Summary one = summarize_files({write(plan)}).value();
+  EXPECT_EQ(one.by_rank[0].why, Lateness::kComputeAtTimes);
+  EXPECT_THAT(one.advice.front().text,
+              HasSubstr("it computes 100 ms longer there than it usually does, or sleeps"));
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = step % 10 == 5 * rank ? 140.0 : 40.0};
+  };
+  const Summary both = summarize_files({write(plan, "both.json")}).value();
+  for (const RankSummary& rank : both.by_rank) EXPECT_EQ(rank.why, Lateness::kUnknown);
+}
+
 // A rank behind a slow link gets its results later than the others, so it comes later to the next step.
 TEST_F(SummaryTest, a_rank_that_is_late_because_of_its_transfers_is_told_apart) {
   JobPlan plan;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "timeline/summary.h"
+#include "timeline_planned_job.h"
 
 namespace rueda::timeline {
 namespace {
@@ -111,8 +112,35 @@ TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
   EXPECT_THAT(page, HasSubstr("<tr><td>0 → 32<td>100 us<td>25 %<td>2 KiB<td>1.5<td></tr>"));
   EXPECT_THAT(page, HasSubstr("And 8 more links"));
   EXPECT_EQ(page.find("0 → 33"), page.npos);
-  EXPECT_THAT(page, HasSubstr("<tr><td>7<td>0.5 GB/s<td>?<td class=\"left\">slow</tr>\n<tr><td>3<td>2 GB/s"));
+  EXPECT_THAT(page, HasSubstr("<tr><td>7<td>0.5<td>?<td class=\"left\">slow</tr>\n<tr><td>3<td>2<"));
   EXPECT_THAT(page, HasSubstr("<p>Rank 1 to rank 2: 0.25 GB/s, slow.</p>"));
+}
+
+TEST_F(SummaryTest, job_command_date_and_hosts_are_told) {
+  JobPlan plan;
+  plan.ranks = 4;
+  plan.offset = kSecond;
+  plan.job = 0x1234567890abcdef;
+  plan.began_micros = 1'700'000'000'000'000;
+  const Summary summary = summarize_files({write(plan)}).value();
+  const std::string hosts = "a (2 ranks), b (2 ranks)";
+  EXPECT_THAT(as_text(summary), HasSubstr("\nJob 90abcdef, begun 2023-11-14 22:13:20 UTC, on " + hosts +
+                                          "\npython train.py --lr <0.1>\n"));
+  EXPECT_THAT(as_html(summary), HasSubstr("begun 2023-11-14 22:13:20 UTC, on <bdi>" + hosts +
+                                          "</bdi>: <code>python train.py --lr &lt;0.1&gt;</code></p>"));
+}
+
+TEST(TimelinePage, a_table_has_one_unit) {
+  Summary summary;
+  summary.steps = 10;
+  summary.step_length = 1e8;
+  summary.by_link = {
+      {.from = 0, .to = 1, .blocked = 1e5, .bytes = 8, .gbps = 0.00134, .measured_gbps = 0.0676}};
+  summary.links = {{.rank = 0, .out_gbps = 0.00134, .in_gbps = 0.0676}};
+  EXPECT_THAT(as_text(summary), HasSubstr("8 B        1.34        67.6\n"));
+  EXPECT_THAT(as_text(summary), HasSubstr("MB/s   busy MB/s\n"));
+  EXPECT_THAT(as_text(summary),
+              HasSubstr("sends, MB/s  receives, MB/s\n      0            1.34            67.6\n"));
 }
 
 TEST(TimelinePage, a_job_without_a_whole_step_has_no_chart) {

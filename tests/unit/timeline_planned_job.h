@@ -62,7 +62,8 @@ class SummaryTest : public testing::Test {
                             .began = kSecond + skew(rank),
                             .began_micros = plan.began_micros,
                             .host = is_apart ? "b" : "a",
-                            .host_key = is_apart ? "b|2" : "a|1"});
+                            .host_key = is_apart ? "b|2" : "a|1",
+                            .command = "python train.py --lr <0.1>"});
       EXPECT_TRUE(recorder.start_file(trace::record_path(base, rank), false).is_ok());
       if (is_apart)
         recorder.record(TraceSpan{.kind = SpanKind::kClock,

@@ -139,7 +139,7 @@ TEST_F(SlowLinks, are_named_with_their_host_and_the_speeds_of_the_table_and_the_
   EXPECT_THAT(advice[0].text,
               HasSubstr("The link of rank 2 (host h) is slow: it sends at 10 MB/s (the best rank: 0.1 GB/s) "
                         "and receives at 20 MB/s (the best rank: 0.1 GB/s)"));
-  EXPECT_THAT(as_text(summary), HasSubstr("2       10 MB/s       20 MB/s  slow"));
+  EXPECT_THAT(as_text(summary), HasSubstr("2            0.01            0.02  slow"));
   EXPECT_THAT(advice[1].text, HasSubstr("Apart from slow links, training stands still for 60 ms of a step"));
   EXPECT_NEAR(advice[1].gain, 0.05, 1e-3);
   summary.shares[static_cast<size_t>(Share::kTransfer)] = 0.3e9;  // the rest: 2.5 % of a step

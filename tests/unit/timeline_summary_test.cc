@@ -122,6 +122,41 @@ TEST_F(SummaryTest, a_job_without_marks_is_divided_by_time) {
   EXPECT_THAT(as_text(summary.value()), HasSubstr("the program marks no steps"));
 }
 
+// Its end is the end of the job, so it belongs to no window before another one.
+TEST_F(SummaryTest, the_last_call_of_a_job_without_marks_counts) {
+  const auto write_calls = [&](const std::string& name, int calls, Rank of_ranks) {
+    std::vector<std::string> paths;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      trace::Recorder recorder;
+      recorder.begin_epoch(
+          {.epoch = 1, .rank = rank, .size = 2, .job = 7, .began = kSecond, .host = "a", .host_key = "a|1"});
+      paths.push_back(trace::record_path(dir_ + "/" + name, rank));
+      EXPECT_TRUE(recorder.start_file(paths.back(), false).is_ok());
+      for (int call = 0; rank < of_ranks && call < calls; ++call) {
+        const Nanos began = kSecond + ms(1'000.0 * call), ended = began + ms(4 + rank);
+        recorder.record(CallTrace{.order = static_cast<uint64_t>(call),
+                                  .name = "x",
+                                  .backend = "local",
+                                  .tensors = 1,
+                                  .bytes = 8,
+                                  .submitted = began,
+                                  .ordered = began,
+                                  .started = began,
+                                  .transfer_began = began,
+                                  .ended = ended});
+      }
+    }
+    return paths;
+  };
+  const Summary one = summarize_files(write_calls("one", 1, 2)).value();
+  EXPECT_EQ(one.calls, 1);
+  EXPECT_THAT(as_text(one), HasSubstr("Transfers: 1 in 8 B for each rank"));
+  EXPECT_EQ(summarize_files(write_calls("three", 3, 2)).value().calls, 3);
+  const Summary half = summarize_files(write_calls("half", 1, 1)).value();  // of a process set
+  EXPECT_THAT(as_text(half), HasSubstr("Transfers: 0.5 in 4 B for each rank"));
+  EXPECT_EQ(half.by_transfer.at(0).calls, 1);
+}
+
 // Two messages of one call from rank 0 to rank 1, whose receives were posted long before. Of a third one only
 // the receive is known.
 TEST_F(SummaryTest, messages_are_drawn_from_when_they_were_sent_with_an_arrow_for_each) {

@@ -18,7 +18,7 @@ from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step
 from rueda.torch.compression import Compressor
 from rueda.torch.naming import default_names
-from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
+from rueda.torch.reducer import ZEROED_EARLY, too_many_passes
 from rueda.torch.reductions import allreduce_async_
 from rueda.torch.slots import watch_gradient, weakly
 
@@ -43,6 +43,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._trained: list[torch.Tensor] = []
         self._frozen: dict[torch.Tensor, None] = {}
         self._passes_left: dict[torch.Tensor, int] = {}
+        self._zeroed_after = 0  # so many passes of this step
         self._start_of: dict[torch.Tensor, torch.Tensor] = {}
         self._pending: dict[torch.Tensor, InFlight] = {}
         for group in self.param_groups:
@@ -88,7 +89,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         self._follow_epoch()
         if self._passes_left[parameter] <= 0:
-            raise AssertionError(TOO_MANY_PASSES)
+            raise too_many_passes(self.backward_passes_per_step, self._zeroed_after)
         self._passes_left[parameter] -= 1
         if self._passes_left[parameter] == 0:
             try:
@@ -165,6 +166,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def _rearm(self) -> None:
         self._pending.clear()
         self._passes_left = dict.fromkeys(self._trained, self.backward_passes_per_step)
+        self._zeroed_after = 0
 
     @torch.no_grad()
     def _abandon(self) -> None:
@@ -188,6 +190,9 @@ class AdasumMixin(torch.optim.Optimizer):
             raise AssertionError(ZEROED_EARLY)
         if self._pending:
             self._abandon()
+        self._zeroed_after = max(
+            (self.backward_passes_per_step - left for left in self._passes_left.values()), default=0
+        )
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -196,6 +201,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._abandon()
         self.backward_passes_per_step = passes
         self._passes_left = dict.fromkeys(self._trained, passes)
+        self._zeroed_after = 0
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Awaits changes under way, whether they fail or not, forgets them and the pass counts, and loads."""

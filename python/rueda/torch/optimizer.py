@@ -144,6 +144,7 @@ class _DistributedMixin(torch.optim.Optimizer):
                 raise AssertionError(ZEROED_EARLY)
             if self._reducer.has_settled or self._reducer.is_busy:
                 self._reducer.reset()
+            self._reducer.note_zeroed()
         super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

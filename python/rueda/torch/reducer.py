@@ -27,10 +27,20 @@ ZEROED_EARLY = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
     "optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
-TOO_MANY_PASSES = (
-    "Gradients were computed more than backward_passes_per_step times before call to step(). "
-    "Increase backward_passes_per_step to accumulate gradients locally."
-)
+TOO_MANY_PASSES = "Gradients were computed more than backward_passes_per_step times before call to step(). "
+
+
+def too_many_passes(passes: int, zeroed_after: int) -> AssertionError:
+    """zeroed_after: so many of the passes came before zero_grad(), and no step between them."""
+    if zeroed_after == 0:
+        return AssertionError(
+            TOO_MANY_PASSES + "Increase backward_passes_per_step to accumulate gradients locally."
+        )
+    return AssertionError(
+        f"{TOO_MANY_PASSES}{zeroed_after} of these {passes} passes came before the last zero_grad(), which "
+        "does away with gradients, but not with the count. If a backward() there belongs to no step, leave "
+        f"it out, or call optimizer.set_backward_passes_per_step({passes}) after it, which counts anew."
+    )
 
 
 def resolve_groups(
@@ -81,6 +91,7 @@ class Reducer:
     ) -> None:
         self._settings = settings
         self._passes = passes
+        self._zeroed_after = 0  # so many passes of this step
         self._slots: dict[torch.Tensor, Slot] = {}
         self._activity = Activity()
         # Gives the reductions of a parameter their priority, when the first begins.
@@ -133,10 +144,16 @@ class Reducer:
         """Whether some `.grad` holds a reduced gradient that no step has used."""
         return any(slot.is_settled for slot in self._slots.values())
 
+    def note_zeroed(self) -> None:
+        """Gradients are zeroed, and the passes that made them count still."""
+        counted = (self._passes - slot.passes_left for slot in self._slots.values())
+        self._zeroed_after = max(counted, default=0)
+
     def set_passes(self, passes: int) -> None:
         """Changes the number of passes per reduction and starts counting again. Awaits what is under way."""
         self._finish_started()
         self._passes = passes
+        self._zeroed_after = 0
         for slot in self._slots.values():
             slot.passes_left = passes
             slot.is_ready = False
@@ -220,6 +237,7 @@ class Reducer:
         return OutstandingUpdate(slot.parameter, slot.fill(), slot.reduction, when_settled)
 
     def _rearm(self, slot: Slot) -> None:
+        self._zeroed_after = 0
         slot.passes_left = self._passes
         slot.is_ready = False
         slot.is_settled = False
@@ -230,7 +248,7 @@ class Reducer:
         if slot.is_outstanding:
             raise RuntimeError(READ_EARLY.format(name=slot.name))
         if slot.passes_left <= 0:
-            raise AssertionError(TOO_MANY_PASSES)
+            raise too_many_passes(self._passes, self._zeroed_after)
         slot.passes_left -= 1
         slot.is_settled = False
         if slot.passes_left == 0:

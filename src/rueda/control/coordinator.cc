@@ -232,13 +232,12 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
     const CompleteTensor complete{tensor->submissions, set.members(), joined};
     if (!tensor->fault.is_ok()) return tensor->fault;
     if (Status status = find_mismatch(complete); !status.is_ok()) {
-      const std::vector<Rank> others = outnumbered_ranks(complete);
-      if (status.code == Code::kMismatch && !others.empty()) {
-        const std::string line = mismatch_verdict(others, who_, status);
-        RUEDA_LOG(kWarning, line);
-        if (trace_ != nullptr) trace_->record(instant_span(SpanKind::kVerdict, line));
-      }
-      return status;
+      const Outnumbered others = outnumbered_ranks(complete);
+      if (status.code != Code::kMismatch || others.ranks.empty()) return status;
+      const std::string line = mismatch_verdict(others.ranks, who_, status);
+      RUEDA_LOG(kWarning, line);
+      if (trace_ != nullptr) trace_->record(instant_span(SpanKind::kVerdict, line));
+      return {status.code, status.why + outnumbered_text(others)};
     }
     out.push_back(make_candidate(complete));
   }

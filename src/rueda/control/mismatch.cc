@@ -286,7 +286,23 @@ Status find_mismatch(const CompleteTensor& tensor) {
   return check_memory(all);
 }
 
-std::vector<Rank> outnumbered_ranks(const CompleteTensor& tensor) {
+Outnumbered outnumbered_among(const std::vector<std::vector<Rank>>& groups) {
+  const auto is_smaller = [](const auto& a, const auto& b) {
+    if (a.size() != b.size()) return a.size() < b.size();
+    return std::ranges::min(a) > std::ranges::min(b);
+  };
+  const auto largest = std::ranges::max_element(groups, is_smaller);
+  Outnumbered out{.is_certain = true};
+  for (auto group = groups.begin(); group != groups.end(); ++group) {
+    if (group == largest) continue;
+    out.ranks.insert(out.ranks.end(), group->begin(), group->end());
+    out.is_certain &= group->size() < largest->size();
+  }
+  std::ranges::sort(out.ranks);
+  return out;
+}
+
+Outnumbered outnumbered_ranks(const CompleteTensor& tensor) {
   const auto shape_key = [](const TensorRequest& request) {
     const bool may_differ_in_rows =
         request.what == Collective::kAllgather || request.what == Collective::kAlltoall;
@@ -295,19 +311,17 @@ std::vector<Rank> outnumbered_ranks(const CompleteTensor& tensor) {
     return shape;
   };
   using Kind = std::tuple<TermsKey, std::vector<int64_t>, int32_t>;
-  std::map<Kind, std::vector<Rank>> groups;
+  std::map<Kind, std::vector<Rank>> by_kind;
   for (const Submission& one : tensor.submissions)
-    groups[{key_of(one.request), shape_key(one.request), one.request.root}].push_back(one.rank);
-  const auto is_smaller = [](const auto& a, const auto& b) {
-    if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
-    return std::ranges::min(a.second) > std::ranges::min(b.second);
-  };
-  const auto largest = std::ranges::max_element(groups, is_smaller);
-  std::vector<Rank> others;
-  for (const auto& [kind, ranks] : groups)
-    if (kind != largest->first) others.insert(others.end(), ranks.begin(), ranks.end());
-  std::ranges::sort(others);
-  return others;
+    by_kind[{key_of(one.request), shape_key(one.request), one.request.root}].push_back(one.rank);
+  std::vector<std::vector<Rank>> groups;
+  for (auto& [kind, ranks] : by_kind) groups.push_back(std::move(ranks));
+  return outnumbered_among(groups);
+}
+
+std::string outnumbered_text(const Outnumbered& outnumbered) {
+  if (!outnumbered.is_certain || outnumbered.ranks.empty()) return {};
+  return " Outnumbered: " + rank_list(outnumbered.ranks) + ".";
 }
 
 }  // namespace rueda::control

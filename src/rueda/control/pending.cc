@@ -1,6 +1,7 @@
 #include "rueda/control/pending.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -34,17 +35,28 @@ Status group_conflict(const PendingTensor& tensor) {
            group_text(one.request);
     if (!is_first) break;
   }
-  return {Code::kMismatch, why + ". Every rank must submit the same groups."};
+  std::map<std::string, std::vector<Rank>> by_text;
+  for (const Submission& one : tensor.submissions) by_text[group_text(one.request)].push_back(one.rank);
+  std::vector<std::vector<Rank>> groups;
+  for (auto& [text, ranks] : by_text) groups.push_back(std::move(ranks));
+  return {Code::kMismatch,
+          why + ". Every rank must submit the same groups." + outnumbered_text(outnumbered_among(groups))};
 }
 
 Status length_conflict(const std::vector<PendingTensor*>& rivals) {
   const Submission& a = rivals[0]->submissions[0];
   const Submission& b = rivals[1]->submissions[0];
   const auto length = [](const Submission& one) { return std::to_string(one.request.group_size); };
+  std::vector<std::vector<Rank>> groups;
+  for (const PendingTensor* rival : rivals) {
+    std::vector<Rank>& ranks = groups.emplace_back();
+    for (const Submission& one : rival->submissions) ranks.push_back(one.rank);
+  }
   return {Code::kMismatch, "Mismatched groups: One rank submitted a group of length " + length(a) +
                                ", but another rank submitted a group of length " + length(b) + ". Group " +
                                rivals[0]->base + ": rank " + std::to_string(a.rank) + " has " + length(a) +
-                               " tensors, rank " + std::to_string(b.rank) + " has " + length(b) + "."};
+                               " tensors, rank " + std::to_string(b.rank) + " has " + length(b) + "." +
+                               outnumbered_text(outnumbered_among(groups))};
 }
 
 }  // namespace

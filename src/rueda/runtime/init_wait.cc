@@ -14,15 +14,19 @@ constexpr Nanos kFindEvery = 2 * kSecond;
 std::string sentence_of(const InitWait::View& view, Nanos now) {
   const std::string who = "rank " + std::to_string(view.rank);
   const std::string waited = " for " + std::to_string((now - view.since) / kSecond) + " s";
-  const std::string todo = ". Start every rank; RUEDA_START_TIMEOUT says when init gives up.";
+  const std::string todo =
+      ". Start every rank, and look at firewalls; RUEDA_START_TIMEOUT says when init gives up.";
   // Without rank 0 the others do not find one another, and this one cannot tell why it does not answer.
   if (view.missing.front() == 0)
     return "rank 0 of " + std::to_string(view.size) + " has not called init, or cannot be reached" +
            (view.met_at.empty() ? "" : " at " + view.met_at) + "; " + who + " has waited for it" + waited +
            todo;
+  // A rank that the network keeps from the store looks the same from here.
+  const bool is_one = view.missing.size() == 1;
   return std::to_string(view.missing.size()) + " of " + std::to_string(view.size) + " ranks " +
-         (view.missing.size() == 1 ? "has" : "have") + " not called init, for which " + who + " has waited" +
-         waited + ": " + control::rank_list(view.missing) + todo;
+         (is_one ? "is" : "are") + " missing in init, for which " + who + " has waited" + waited + ": " +
+         control::rank_list(view.missing) + ". Either " + (is_one ? "it has" : "they have") +
+         " not called init, or cannot connect" + (view.met_at.empty() ? "" : " to " + view.met_at) + todo;
 }
 
 }  // namespace

@@ -1,11 +1,27 @@
 #include "rueda/runtime/recording.h"
 
+#include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "rueda/base/log.h"
 
 namespace rueda::runtime {
 namespace {
+
+constexpr size_t kMostCommand = 256;  // bytes: it stands in every segment of a record file
+
+// "python train.py --epochs 3", as ps shows it.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text(kMostCommand, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  return text;
+}
 
 constexpr Nanos kShortestWait = 2 * kMicrosecond;
 constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channel
@@ -70,7 +86,8 @@ void Recording::begin_epoch(const Session& session) {
                         .began = monotonic_now(),
                         .began_micros = epoch_micros_now(),
                         .host = mine.host,
-                        .host_key = mine.host_key});
+                        .host_key = mine.host_key,
+                        .command = command_line()});
 }
 
 void Recording::waited(Nanos begin, Nanos end) {

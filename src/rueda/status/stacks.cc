@@ -9,11 +9,34 @@
 namespace rueda::status {
 namespace {
 
-std::string frame_text(const NativeFrame& frame) {
-  if (!frame.function.empty()) return frame.function + " (" + frame.module + ")";
-  std::array<char, 32> offset{};  // as addr2line reads it
-  std::snprintf(offset.data(), offset.size(), "+0x%llx", static_cast<unsigned long long>(frame.offset));
-  return frame.module + offset.data();
+constexpr size_t kNamedThreads = 4;  // of those with one stack
+
+// Functions without names tell a reader nothing that the module does not, so those in a row are one line, and
+// what lies below the last function with a name is left out. If none has a name, the innermost module stays.
+std::string native_text(const std::vector<NativeFrame>& frames) {
+  std::string text, unnamed;
+  size_t count = 0;
+  for (const NativeFrame& frame : frames) {
+    if (frame.function.empty()) {
+      if (count++ == 0) unnamed = frame.module;
+      continue;
+    }
+    if (count > 0)
+      text += "  " + (count == 1 ? "1 function" : std::to_string(count) + " functions") +
+              " without a name (" + unnamed + (count == 1 ? ")\n" : ", …)\n");
+    count = 0;
+    text += "  " + frame.function + " (" + frame.module + ")\n";
+  }
+  return text.empty() && count > 0 ? "  a function without a name (" + unnamed + ")\n" : text;
+}
+
+std::string thread_text(const ThreadStack& thread) {
+  std::string text;
+  for (const PythonFrame& frame : thread.python)
+    text += "  " + frame.function + " (" + frame.file + ":" + std::to_string(frame.line) + ")\n";
+  text += native_text(thread.native.frames);
+  if (!thread.native.missing.empty()) text += "  no native stack: " + thread.native.missing + "\n";
+  return text;
 }
 
 }  // namespace
@@ -73,13 +96,18 @@ std::string stacks_json(const Stacks& stacks) {
 std::string stacks_text(const Stacks& stacks, size_t max_bytes) {
   std::string text;
   if (!stacks.python_missing.empty()) text += "no Python stacks: " + stacks.python_missing + "\n";
+  std::vector<std::pair<std::string, std::vector<const ThreadState*>>> alike;  // threads of a pool, mostly
   for (const ThreadStack& thread : stacks.threads) {
-    const ThreadState& state = thread.native.thread;
-    text += "thread " + std::to_string(state.tid) + " " + state.name + "\n";
-    for (const PythonFrame& frame : thread.python)
-      text += "  " + frame.function + " (" + frame.file + ":" + std::to_string(frame.line) + ")\n";
-    for (const NativeFrame& frame : thread.native.frames) text += "  " + frame_text(frame) + "\n";
-    if (!thread.native.missing.empty()) text += "  no native stack: " + thread.native.missing + "\n";
+    const std::string body = thread_text(thread);
+    auto same = std::ranges::find(alike, body, &decltype(alike)::value_type::first);
+    if (same == alike.end()) same = alike.insert(same, {body, {}});
+    same->second.push_back(&thread.native.thread);
+  }
+  for (const auto& [body, threads] : alike) {
+    text += threads.size() == 1 ? "thread" : std::to_string(threads.size()) + " threads alike:";
+    for (size_t i = 0; i < std::min(threads.size(), kNamedThreads); ++i)
+      text += (i == 0 ? " " : ", ") + std::to_string(threads[i]->tid) + " " + threads[i]->name;
+    text += (threads.size() > kNamedThreads ? ", …\n" : "\n") + body;
     if (text.size() > max_bytes) break;
   }
   if (text.size() > max_bytes) {

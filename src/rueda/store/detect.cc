@@ -333,8 +333,9 @@ Result<World> single(const Environment& env, World world) {
 }
 
 std::string host_name(const Environment& env) {
+  // A launcher calls the machine on which it runs localhost; elsewhere nobody would know which one that is.
   for (const char* name : {"RUEDA_HOSTNAME", "HOROVOD_HOSTNAME"})
-    if (env.has(name)) return env.text(name);
+    if (env.has(name) && env.text(name) != "localhost") return env.text(name);
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }

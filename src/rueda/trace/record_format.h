@@ -73,6 +73,7 @@ struct EpochTrace {
   int64_t began_micros = 0;     // the same moment in microseconds since 1970
   std::string_view host{};      // for people
   std::string_view host_key{};  // ranks with equal keys share a clock
+  std::string_view command{};   // of the process, for people; empty in older files
 };
 
 inline constexpr size_t kSlotsOfCall = 3;
@@ -116,11 +117,14 @@ inline CallTrace unpack_call(const Slot* in) {
   return call;
 }
 
-inline void pack(const EpochTrace& epoch, uint32_t host, uint32_t host_key, Slot* out) {
+struct EpochNames {
+  uint32_t host = 0, host_key = 0, command = 0;
+};
+inline void pack(const EpochTrace& epoch, const EpochNames& names, Slot* out) {
   const int64_t who = static_cast<int64_t>(static_cast<uint32_t>(epoch.rank)) | int64_t{epoch.size} << 32;
-  out[0] = {SlotKind::kEpoch, 0, 0, host, static_cast<int64_t>(epoch.epoch), who, epoch.pid};
-  out[1] = {SlotKind::kEpochMore, 1, 0, host_key, epoch.began, epoch.began_micros, epoch.job};
-  out[2] = {SlotKind::kEpochMore, 2, 0, 0, epoch.local_rank, 0, 0};
+  out[0] = {SlotKind::kEpoch, 0, 0, names.host, static_cast<int64_t>(epoch.epoch), who, epoch.pid};
+  out[1] = {SlotKind::kEpochMore, 1, 0, names.host_key, epoch.began, epoch.began_micros, epoch.job};
+  out[2] = {SlotKind::kEpochMore, 2, 0, names.command, epoch.local_rank, 0, 0};
 }
 
 // text: the id of its text.

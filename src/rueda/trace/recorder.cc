@@ -30,9 +30,11 @@ void Recorder::begin_epoch(const EpochTrace& epoch) {
   const std::lock_guard lock(mutex_);
   host_ = cut(epoch.host);
   host_key_ = cut(epoch.host_key);
+  command_ = cut(epoch.command);
   epoch_ = epoch;
   epoch_.host = host_;
   epoch_.host_key = host_key_;
+  epoch_.command = command_;
   if (is_on()) new_segment(epoch.began);
 }
 
@@ -97,9 +99,9 @@ void Recorder::new_segment(Nanos now) {
   backend_ = algorithm_ = {};
   call_.clear();
   segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
-  const uint32_t host = id_of(epoch_.host);
-  const uint32_t host_key = id_of(epoch_.host_key);
-  pack(epoch_, host, host_key, &segment.slots[segment.used]);
+  const EpochNames names{
+      .host = id_of(epoch_.host), .host_key = id_of(epoch_.host_key), .command = id_of(epoch_.command)};
+  pack(epoch_, names, &segment.slots[segment.used]);
   segment.used += kSlotsOfEpoch;
   if (has_file()) wake_.notify_one();
 }

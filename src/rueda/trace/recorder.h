@@ -131,7 +131,7 @@ class Recorder {
   std::string call_;  // the name of the last call in this segment: small programs repeat one
   uint32_t call_id_ = 0;
   EpochTrace epoch_;
-  std::string host_, host_key_;
+  std::string host_, host_key_, command_;
 };
 
 }  // namespace rueda::trace

@@ -1,0 +1,27 @@
+// What the last lines of a rank that failed say about the others: whose fault it was. Pure.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/types.h"
+
+namespace rueda::launch {
+
+enum class Complaint : uint8_t {
+  kNone,
+  kLost,      // another rank was lost or had left, or did not take part in init
+  kStalled,   // another rank never submitted what the others waited for, so the engine ended the job
+  kMismatch,  // the ranks disagree about a tensor; all of them raise the same sentence
+};
+
+// The sentences stand in an exception of whichever framework the rank uses.
+Complaint complaint_of(std::span<const std::string> last_lines);
+
+// Whether the lines say that it was this rank.
+bool accuses(std::span<const std::string> last_lines, Rank rank);
+// Whether the lines say of any rank that it was that one, as they do not where two ranks disagree.
+bool accuses_any(std::span<const std::string> last_lines);
+
+}  // namespace rueda::launch

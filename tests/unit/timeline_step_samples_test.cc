@@ -1,0 +1,42 @@
+#include "timeline/step_samples.h"
+
+#include <gtest/gtest.h>
+
+namespace rueda::timeline {
+namespace {
+
+// Every tenth step is late, whatever the others do: no period may hide from the steps that are kept.
+TEST(StepSamples, of_a_long_job_keep_late_steps_of_every_period) {
+  for (const int64_t period : {8, 10, 64}) {
+    for (const int64_t phase : {int64_t{0}, period - 1}) {
+      StepSamples samples;
+      const int64_t steps = 100'000;
+      for (int64_t step = 0; step < steps; ++step)
+        samples.add({.step = step,
+                     .wait = step % period == phase ? 50.0F : 0.0F,
+                     .input = step % period == phase ? 50.0F : 1.0F});
+      const LateSteps late = samples.late_by(&StepSample::input, 3);
+      EXPECT_NEAR(static_cast<double>(late.count) * static_cast<double>(period) / static_cast<double>(steps),
+                  1, 0.5)
+          << period;
+      EXPECT_NEAR(late.longer, 49, 0.01);
+      EXPECT_EQ(late.every, 0) << "not known of a part of the steps";
+    }
+  }
+}
+
+TEST(StepSamples, are_regular_only_if_most_late_steps_are_equally_far_apart) {
+  StepSamples regular, irregular;
+  for (int64_t step = 0; step < 100; ++step) {
+    const bool is_late = step % 10 == 3, is_odd = step * step % 17 == 1;
+    regular.add({.step = step, .wait = is_late ? 50.0F : 0.0F, .input = is_late ? 50.0F : 0.0F});
+    irregular.add({.step = step, .wait = is_odd ? 50.0F : 0.0F, .input = is_odd ? 50.0F : 0.0F});
+  }
+  EXPECT_EQ(regular.late_by(&StepSample::input, 3).every, 10);
+  EXPECT_EQ(regular.late_by(&StepSample::input, 3).first.front(), 3);
+  EXPECT_EQ(irregular.late_by(&StepSample::input, 3).every, 0);
+  EXPECT_EQ(regular.late_by(&StepSample::compute, 3).count, 0);
+}
+
+}  // namespace
+}  // namespace rueda::timeline
