@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rueda.front_ends import is_tf_keras
+from rueda.which_keras import is_tf_keras
 
 KERAS_2 = "tf_keras"
 KERAS_3 = "keras"
