@@ -41,8 +41,8 @@ TEST(JobNews, are_refused_unless_they_are_whole_and_about_ranks) {
   EXPECT_EQ(decode_job_news(raw).value(), kNews);
   for (size_t size = 0; size < raw.size(); ++size)
     EXPECT_FALSE(decode_job_news(std::span(raw).first(size)).is_ok()) << size;
-  EXPECT_FALSE(decode_job_news(encode({.held = {{.rank = -1}}, .without_agent = {}})).is_ok());
-  EXPECT_FALSE(decode_job_news(encode({.held = {}, .without_agent = {-2}})).is_ok());
+  EXPECT_FALSE(decode_job_news(encode(JobNews{.held = {{.rank = -1}}, .without_agent = {}})).is_ok());
+  EXPECT_FALSE(decode_job_news(encode(JobNews{.held = {}, .without_agent = {-2}})).is_ok());
 }
 
 }  // namespace
