@@ -165,8 +165,8 @@ typedef struct rueda_request {
   const void* input;
   /* Memory of the result's size and of input's kind; it may be input (allreduce, broadcast). NULL: the engine
    * allocates it (allgather, alltoall, reducescatter), and rueda_result returns it. Of operations in flight
-   * that share memory, the engine runs one after the other; but what is given here for an allgather, alltoall
-   * or reducescatter must overlap nothing. */
+   * that share memory, the engine runs one after the other. It takes the output of an allgather or alltoall
+   * for as large as if all ranks gave as many rows as this one. */
   void* output;
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
   int32_t split_count;

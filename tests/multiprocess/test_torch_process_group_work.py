@@ -361,3 +361,22 @@ def test_launchers_that_disagree_about_ranks_are_refused():
     hvd.barrier()
     if rank == 0:
         shutil.rmtree(path)
+
+
+@on_every_rank
+def test_calls_under_way_that_share_memory_run_one_after_the_other():
+    with groups():
+        size, rank = hvd.size(), hvd.rank()
+        for i in range(20):
+            whole = torch.full((size * 2000,), float(rank))
+            mine = whole[2000 * rank : 2000 * (rank + 1)]
+            works = [
+                dist.all_gather_into_tensor(whole, mine, async_op=True),
+                dist.all_reduce(whole, async_op=True),
+                dist.all_reduce(whole, async_op=True),
+                dist.broadcast(whole[:10], 1, async_op=True),
+            ]
+            for work in works:
+                work.wait()
+            expected = torch.arange(float(size)).repeat_interleave(2000) * size**2
+            assert torch.equal(whole, expected), i

@@ -80,6 +80,21 @@ TEST_F(SharedTensors, inputs_that_are_only_read_may_be_shared) {
   EXPECT_TRUE(is_told(submit("writes what is read", {600, 10}, 50)));
 }
 
+TEST_F(SharedTensors, the_input_of_an_allgather_may_be_a_part_of_its_output) {
+  Tensor gather = tensor("gather", {10, 10}, 0);
+  gather.request.what = Collective::kAllgather;
+  gather.output_bytes = 40 * sizeof(float);
+  std::vector<Tensor> one;
+  one.push_back(std::move(gather));
+  ASSERT_TRUE(operations_.submit(std::move(one)).is_ok());
+  const TensorRef ref = *operations_.lookup(0, "gather");
+  EXPECT_FALSE(ref.operation->shares_memory);
+  EXPECT_TRUE(is_told(submit("its end", {39, 1})));
+  EXPECT_FALSE(is_told(submit("behind it", {40, 10})));
+  operations_.finish(ref, Status::ok());
+  EXPECT_FALSE(is_told(submit("later", {20, 10})));
+}
+
 TEST_F(SharedTensors, empty_tensors_share_nothing) {
   submit("first", {0, 100});
   EXPECT_FALSE(is_told(submit("empty", {50, 0})));

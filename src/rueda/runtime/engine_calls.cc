@@ -28,20 +28,29 @@ Status resolve_splits(control::TensorRequest& request, Rank group_size) {
   return Status::ok();
 }
 
+bool keeps_shape(Collective what) { return what == Collective::kAllreduce || what == Collective::kBroadcast; }
+
 // A backend may write the result before it has read all of the input.
 Status check_memory(const Tensor& tensor) {
+  if (!keeps_shape(tensor.request.what)) return Status::ok();
   const auto input = reinterpret_cast<uintptr_t>(tensor.input);
   const auto output = reinterpret_cast<uintptr_t>(tensor.output);
   const uintptr_t bytes = tensor.bytes();
-  const bool keeps_shape =
-      tensor.request.what == Collective::kAllreduce || tensor.request.what == Collective::kBroadcast;
-  const uintptr_t least_result = keeps_shape ? bytes : std::min<uintptr_t>(bytes, 1);
-  const bool is_apart = input + bytes <= output || output + least_result <= input;
-  if (input == 0 || output == 0 || bytes == 0 || is_apart || (keeps_shape && input == output))
-    return Status::ok();
-  return {Code::kInvalidArgument, "The output of tensor " + tensor.request.name + " overlaps its input" +
-                                      (keeps_shape ? " in part; pass the input itself, or" : "; pass") +
-                                      " memory that does not overlap it."};
+  const bool is_apart = input + bytes <= output || output + bytes <= input;
+  if (input == 0 || output == 0 || bytes == 0 || input == output || is_apart) return Status::ok();
+  return {Code::kInvalidArgument, "The output of tensor " + tensor.request.name +
+                                      " overlaps its input in part; pass the input itself, or memory that "
+                                      "does not overlap it."};
+}
+
+// How large the caller's output is. Other ranks decide it where they may give more rows or fewer; then this
+// is its size if all give as many as this one.
+size_t output_bytes(const Tensor& tensor, Rank group_size) {
+  const size_t bytes = tensor.bytes();
+  const auto n = static_cast<size_t>(group_size);
+  if (tensor.request.what == Collective::kAllgather) return n * bytes;
+  if (tensor.request.what == Collective::kReducescatter) return (bytes + n - 1) / n;
+  return bytes;
 }
 
 }  // namespace
@@ -51,6 +60,7 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
     const std::shared_ptr<const Group> group = groups_.find(tensor.request.process_set);
     if (group && group->is_member()) {
       if (Status s = resolve_splits(tensor.request, group->size()); !s.is_ok()) return s;
+      tensor.output_bytes = output_bytes(tensor, group->size());
     }
     const std::vector<Rank>* members = group ? &group->members : nullptr;
     if (Status s = control::check_request(tensor.request, members, session_.me, session_.size());

@@ -13,13 +13,14 @@ Range range_of(const void* memory, size_t bytes) {
   return {.begin = begin, .end = memory == nullptr ? begin : begin + bytes};
 }
 
-// Calls f(range, whether it is written). Results that the engine allocates belong to nobody else. The result
-// of an allgather or alltoall may be larger than the input (rueda.h asks for memory that nothing else uses).
+// Calls f(range, whether it is written). Results that the engine allocates belong to nobody else. The input
+// of an allgather may be a part of its output.
 template <class F>
 void for_each_range(const Tensor& tensor, const F& f) {
   const Range input = range_of(tensor.input, tensor.bytes());
   const bool is_given = tensor.output != nullptr && tensor.output != tensor.allocated.get();
-  const Range output = range_of(is_given ? tensor.output : nullptr, tensor.bytes());
+  const size_t output_bytes = tensor.output_bytes > 0 ? tensor.output_bytes : tensor.bytes();
+  const Range output = range_of(is_given ? tensor.output : nullptr, output_bytes);
   if (!input.is_empty()) f(input, input == output);
   if (!output.is_empty() && input != output) f(output, true);
 }

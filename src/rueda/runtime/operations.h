@@ -43,8 +43,10 @@ struct Tensor {
   control::TensorRequest request;
   const void* input = nullptr;
   void* output = nullptr;  // the caller's, or allocated.get()
-  Memory memory;           // of both; request.memory says of which kind it is
-  OwnedMemory allocated;   // of that kind; set if the caller gave no output
+  // Of the caller's output, as far as this rank knows; 0: as many as of the input.
+  size_t output_bytes = 0;
+  Memory memory;          // of both; request.memory says of which kind it is
+  OwnedMemory allocated;  // of that kind; set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
   bool is_started = false;               // engine thread only: a call uses the memory
