@@ -276,7 +276,7 @@ def python(tally: Tally) -> None:
         if any((ROOT / name).glob("test_*.py"))
     ]
     command = [sys.executable, "-m", "pytest", "-v", "--durations=10", f"--junitxml={report}", *folders]
-    status = run(command, limit_s=2400)
+    status = run(command, limit_s=3600)
     tally.add_report("pytest", report, status)
 
 

@@ -143,3 +143,19 @@ def test_arrays_of_numpy():
         result = rueda.numpy.allreduce_async(a, name="numpy", op=hvd.Sum)
         hvd.synchronize(handle)
         assert np.array_equal(rueda.numpy.synchronize(result), np.full(3000, total * n, np.float32)), i
+
+
+@on_every_rank
+def test_a_plan_that_is_left_keeps_the_order():
+    """What left the plan was negotiated at once, and what it shared memory with only when the plan was over."""
+    n, total = hvd.size(), float(sum(range(hvd.size())))
+    for i in range(200):
+        a, b = filled(1000), filled(1000)
+        handles = [hvd.allreduce_async_(a, name="planned.0", op=hvd.Sum)]
+        if i % 10 == 9:
+            handles.append(hvd.broadcast_async_(a, n - 1, name="root"))
+            handles.append(hvd.allgather_async(a, name="rows"))
+        handles.append(hvd.allreduce_async_(b, name="planned.1", op=hvd.Sum))
+        results = [hvd.synchronize(handle) for handle in handles]
+        assert torch.equal(a, torch.full_like(a, total)) and torch.equal(b, torch.full_like(b, total)), i
+        assert len(results) == 2 or torch.equal(results[2], torch.full((1000 * n,), total)), i

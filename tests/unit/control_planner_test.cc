@@ -54,6 +54,40 @@ class OneRank : public testing::Test {
   int64_t plan_number_ = 0;
 };
 
+// Otherwise it would be negotiated before the tensor of the plan, which was submitted first.
+TEST_F(OneRank, what_shares_memory_waits_for_the_end_of_the_plan_and_is_negotiated_in_its_order) {
+  begin_plan({{"a"}, {"b"}});
+  EXPECT_TRUE(submit(1, {allreduce("a")}).is_taken);
+  TensorRequest shares = allreduce("c");
+  shares.shares_memory = true;
+  const Planner::Decision held = submit(2, {shares});
+  EXPECT_TRUE(held.is_taken);
+  ASSERT_EQ(all_of<TellDeparture>(held.actions).size(), 1u);
+  EXPECT_FALSE(submit(3, {allreduce("d")}).is_taken);
+  EXPECT_TRUE(submit(4, {shares}).actions.empty()) << "it has departed already";
+  EXPECT_TRUE(planner_.awaits_world());
+  const std::vector<Negotiate> again = all_of<Negotiate>(end_plan(0));
+  ASSERT_EQ(again.size(), 1u);
+  std::vector<std::string> names;
+  for (const Request& request : again.front().requests) names.push_back(name_of(request).second);
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "c", "c"}));
+  EXPECT_EQ(planner_.unanswered().size(), 4u);
+}
+
+TEST_F(OneRank, what_shares_memory_when_a_plan_begins_waits_for_its_end) {
+  submit(1, {allreduce("a")});
+  TensorRequest shares = allreduce("c");
+  shares.shares_memory = true;
+  submit(2, {shares});
+  const PlannerActions began = begin_plan({{"a"}, {"b"}});
+  EXPECT_TRUE(all_of<Negotiate>(began).empty());
+  EXPECT_EQ(all_of<TellDeparture>(began).size(), 1u);
+  const std::vector<Negotiate> again = all_of<Negotiate>(end_plan(0));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(name_of(again.front().requests.front()).second, "a");
+  EXPECT_EQ(name_of(again.front().requests.back()).second, "c");
+}
+
 TEST_F(OneRank, takes_what_is_unanswered_when_a_plan_begins_and_negotiates_what_does_not_fit) {
   submit(1, {allreduce("answered")});
   submit(2, {allreduce("a")});

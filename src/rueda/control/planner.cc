@@ -25,6 +25,10 @@ std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& request
   return tensors;
 }
 
+bool shares_memory(std::span<const TensorRequest* const> requests) {
+  return std::ranges::any_of(requests, &TensorRequest::shares_memory);
+}
+
 }  // namespace
 
 PlanNews Planner::news() const {
@@ -40,13 +44,18 @@ void Planner::take(OperationId operation, std::span<const TensorRequest* const> 
   taken_at_ = now;
 }
 
+// What such an operation shares memory with may be in the plan, and would be negotiated again behind it.
+void Planner::hold_back(OperationId operation, std::span<const TensorRequest* const> requests) {
+  for (const TensorRequest* request : requests) held_back_.push_back({operation, *request});
+}
+
 void Planner::remember(OperationId operation, std::vector<Request> requests) {
   for (const Request& request : requests) operation_of_[name_of(request)] = operation;
   unanswered_[operation] = std::move(requests);
 }
 
 bool Planner::awaits_world() const {
-  return std::ranges::any_of(unanswered_, [](const auto& one) {
+  return !held_back_.empty() || std::ranges::any_of(unanswered_, [](const auto& one) {
     return std::ranges::any_of(one.second,
                                [](const Request& request) { return name_of(request).first == 0; });
   });
@@ -68,6 +77,12 @@ Planner::Decision Planner::submitted(OperationId operation, std::span<const Tens
   if (runner_.is_open() && fits(requests)) {
     take(operation, requests, now);
     out.is_taken = true;
+    return out;
+  }
+  if (runner_.is_active() && shares_memory(requests)) {
+    hold_back(operation, requests);
+    out.is_taken = true;
+    out.actions = depart("it submits " + requests.front()->name + ", which shares memory");
     return out;
   }
   if (runner_.is_open()) out.actions = depart("it submits " + requests.front()->name);
@@ -125,12 +140,15 @@ Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos 
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
     const std::vector<const TensorRequest*> tensors = tensors_of(requests);
     const bool is_taken = runner_.is_open() && !tensors.empty() && fits(tensors);
-    actions.emplace_back(NegotiationOver{.requests = requests, .is_taken = is_taken});
+    const bool is_held_back = !is_taken && shares_memory(tensors);
+    actions.emplace_back(NegotiationOver{.requests = requests, .is_taken = is_taken || is_held_back});
     if (is_taken) {
       take(operation, tensors, now);
       continue;
     }
+    if (is_held_back) hold_back(operation, tensors);
     append(actions, depart("it has submitted " + name_of(requests.front()).second));
+    if (is_held_back) continue;
     again.insert(again.end(), requests.begin(), requests.end());
     remember(operation, std::move(requests));
   }
@@ -169,7 +187,9 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
   undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   std::map<OperationId, std::vector<TensorRequest>> open;  // what was not reduced
-  for (LeftOver& left : left_over.value()) open[left.operation].push_back(std::move(left.request));
+  for (std::vector<LeftOver>* part : {&left_over.value(), &held_back_})
+    for (LeftOver& left : *part) open[left.operation].push_back(std::move(left.request));
+  held_back_.clear();
   std::vector<Request> again;
   for (auto& [operation, requests] : open) {
     std::ranges::sort(requests, {}, &TensorRequest::group_index);

@@ -91,7 +91,7 @@ class Planner {
 
   // ---- events of every rank ----
   struct Decision {
-    bool is_taken = false;  // by the plan; otherwise the operation must be negotiated, after the actions
+    bool is_taken = false;  // until the plan ends; otherwise it must be negotiated, after the actions
     PlannerActions actions;
   };
   // A new operation and its requests: one, or the members of one group.
@@ -153,6 +153,7 @@ class Planner {
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
   void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  void hold_back(OperationId operation, std::span<const TensorRequest* const> requests);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);
   [[nodiscard]] bool fits(std::span<const TensorRequest* const> requests) const;
@@ -162,7 +163,8 @@ class Planner {
   PlanLearner learner_;
   PlanLedger ledger_;
   PlanRunner runner_;
-  std::vector<Bucket> arriving_;  // buckets of the plan that is about to begin
+  std::vector<LeftOver> held_back_;  // submitted since this rank departed; negotiated once the plan is over
+  std::vector<Bucket> arriving_;     // buckets of the plan that is about to begin
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;

@@ -26,8 +26,7 @@ bool LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
   control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
   if (decision.is_taken)
     for (const Tensor& tensor : operation->tensors) callbacks_.is_taken(tensor.request);
-  else
-    carry_out(std::move(decision.actions));
+  carry_out(std::move(decision.actions));
   return decision.is_taken;
 }
 

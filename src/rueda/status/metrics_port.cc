@@ -27,9 +27,9 @@ constexpr size_t kPollFixed = 2;              // the descriptors before those of
 bool would_wait(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == EINTR); }
 
 // One connection: it sends a request, takes the reply, and ends.
-class Caller {
+class HttpConnection {
  public:
-  Caller(UniqueFd fd, Deadline until) : fd_(std::move(fd)), until_(until) {}
+  HttpConnection(UniqueFd fd, Deadline until) : fd_(std::move(fd)), until_(until) {}
   [[nodiscard]] pollfd polled() const {
     const bool is_sending = !reply_.empty() && sent_ < reply_.size();
     return {.fd = fd_.get(), .events = static_cast<short>(is_sending ? POLLOUT : POLLIN), .revents = 0};
@@ -102,14 +102,14 @@ class OpenMetricsPort final : public MetricsPort {
     std::vector<pollfd> polled;
     while (true) {
       const Nanos now = monotonic_now();
-      std::erase_if(callers_, [&](const Caller& caller) { return caller.until().is_past(now); });
+      std::erase_if(connections_, [&](const HttpConnection& one) { return one.until().is_past(now); });
       const bool is_pausing = now < pause_end_;
       polled.assign({{.fd = stop_.get(), .events = POLLIN, .revents = 0},
                      {.fd = is_pausing ? -1 : listener_.get(), .events = POLLIN, .revents = 0}});
       Deadline next = is_pausing ? Deadline::at(pause_end_) : Deadline::after(kLongestTime);
-      for (const Caller& caller : callers_) {
-        polled.push_back(caller.polled());
-        next = Deadline::at(std::min(next.when(), caller.until().when()));
+      for (const HttpConnection& one : connections_) {
+        polled.push_back(one.polled());
+        next = Deadline::at(std::min(next.when(), one.until().when()));
       }
       if (poll(polled.data(), polled.size(), next.timeout_ms()) <= 0) continue;
       if (polled[0].revents != 0) return;
@@ -119,8 +119,9 @@ class OpenMetricsPort final : public MetricsPort {
   }
   void serve(const std::vector<pollfd>& polled) {
     size_t at = kPollFixed;
-    std::erase_if(callers_,
-                  [&](Caller& caller) { return polled[at++].revents != 0 && !caller.go_on(token_, text_); });
+    std::erase_if(connections_, [&](HttpConnection& one) {
+      return polled[at++].revents != 0 && !one.go_on(token_, text_);
+    });
   }
   void accept_callers() {
     for (size_t i = 0; i < kMaxCallers; ++i) {
@@ -129,8 +130,8 @@ class OpenMetricsPort final : public MetricsPort {
         if (errno != EAGAIN && errno != ECONNABORTED) pause_end_ = monotonic_now() + kPause;
         return;
       }
-      if (callers_.size() == kMaxCallers) callers_.erase(callers_.begin());
-      callers_.emplace_back(std::move(fd), Deadline::after(caller_time_));
+      if (connections_.size() == kMaxCallers) connections_.erase(connections_.begin());
+      connections_.emplace_back(std::move(fd), Deadline::after(caller_time_));
     }
   }
 
@@ -139,7 +140,7 @@ class OpenMetricsPort final : public MetricsPort {
   const Text text_;
   const Nanos caller_time_;
   const uint16_t port_;
-  std::vector<Caller> callers_;  // the oldest first; of the thread, like pause_end_
+  std::vector<HttpConnection> connections_;  // the oldest first; of the thread, like pause_end_
   Nanos pause_end_ = 0;
   std::thread thread_;
 };
