@@ -16,7 +16,7 @@ namespace rueda::launch {
 namespace {
 
 // A scheduler that signals all processes may reach a rank before this agent.
-constexpr Nanos kSignalSpreads = 100 * kMillisecond;
+constexpr Nanos kSameSignalIn = 100 * kMillisecond;
 
 // Slurm without cgroups signals every process below slurmstepd. Where slurmstepd signals process groups, it
 // does not reach the worker, which has its own.
@@ -69,7 +69,7 @@ void AgentLoop::on_launcher_signal(int signal) {
 
 // A rank was killed by a signal that ends jobs. If this agent gets it as well, that is the cause.
 void AgentLoop::await_same_signal() {
-  const Deadline deadline = Deadline::after(kSignalSpreads);
+  const Deadline deadline = Deadline::after(kSameSignalIn);
   while (!is_stopping_ && !deadline.is_past()) {
     pollfd readable{.fd = signals_.get(), .events = POLLIN, .revents = 0};
     poll(&readable, 1, deadline.timeout_ms());

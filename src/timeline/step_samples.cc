@@ -6,7 +6,6 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr float kAsLong = 0.1F;  // of the longest wait: it is of the same kind
 constexpr size_t kFirst = 4;
 constexpr double kMostGaps = 0.8;  // of the distances: the steps are regular
 

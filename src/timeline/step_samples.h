@@ -7,6 +7,8 @@
 
 namespace rueda::timeline {
 
+inline constexpr double kAsLong = 0.1;  // of the longest wait: it is of the same kind
+
 struct StepSample {
   int64_t step = 0;
   float wait = 0;                // nanoseconds, of the average other rank for this one

@@ -28,7 +28,6 @@ constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr double kAlmostAll = 0.9;
 constexpr double kMostSteps = 2.0 / 3;  // in healthy jobs of two ranks one decides up to 56 % of the steps
 constexpr int64_t kRare = 20;           // one of so many steps
-constexpr double kAsLong = 0.1;         // of the longest wait: it is of the same kind
 // Input is measured, so what is far from usual explains a wait. What computes is not known, and ranks that
 // share cores all compute longer at times; so a rank must be the only one of which this is to be said.
 constexpr double kFarFromUsualInput = 3, kFarFromUsualCompute = 1.5;

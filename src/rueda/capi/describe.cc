@@ -4,6 +4,7 @@
 #include "rueda/base/config.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/forks.h"
+#include "rueda/capi/json_text.h"
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
@@ -87,11 +88,6 @@ void add_place(nlohmann::ordered_json& out, const runtime::Session& session) {
 void add_libraries(nlohmann::ordered_json& out, const runtime::Session& session) {
   if (session.mpi) add_mpi(out, session);
   if (session.nccl && runtime::choose_nccl(*session.all).is_used) out["nccl"] = session.nccl->version();
-}
-
-// Host names and settings come from the environment, so they may contain anything.
-std::string text_of(const nlohmann::ordered_json& out) {
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "rueda/base/log.h"
 #include "rueda/base/process.h"
 #include "rueda/base/release.h"
+#include "rueda/capi/json_text.h"
 #include "rueda/capi/state.h"
 #include "rueda/status/endpoint.h"
 #include "rueda/status/folder.h"
@@ -178,10 +179,6 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   add_in_flight(out, *engine, now);
   add_elsewhere(out, session);
   return out;
-}
-
-std::string text_of(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string answer(const std::string& request) {
