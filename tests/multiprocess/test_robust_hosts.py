@@ -192,7 +192,7 @@ try:
 except hvd.HorovodInternalError as error:
     say("lost", text=str(error))
 """
-    timeout_s = 2
+    timeout_s = 6  # with less, nothing tells a silent process from a silent host in time
     job = start_in_spaces(
         jobs, cable, f"DOING = {doing!r}\n{body}", RUEDA_PEER_TIMEOUT_SECONDS=str(timeout_s)
     )

@@ -21,6 +21,9 @@ constexpr Nanos kFailureWait = 2 * kSecond;
 constexpr Nanos kHeldLasts = 3 * kSecond;
 // A kernel acknowledges within 40 ms, and tries a lost segment again after 200 ms.
 constexpr Nanos kHostAnswersIn = kSecond;
+// Over an idle connection the kernel asks the other host first after 1 s. With a shorter limit than this, a
+// host that was cut off may still count as one that answers.
+constexpr Nanos kTellsHosts = 6 * kSecond;
 
 // The reason that a transport gives is a sentence; here it becomes part of one.
 std::string without_period(const std::string& sentence) {
@@ -88,7 +91,8 @@ Verdicts::End Verdicts::silent(Rank rank, Nanos now) const {
   }
   const auto host = does_host_answer_.find(rank);
   const bool is_host_up =
-      are_on_one_host(all_, rank, me_) || (host != does_host_answer_.end() && host->second);
+      are_on_one_host(all_, rank, me_) ||
+      (liveness_.timeout() >= kTellsHosts && host != does_host_answer_.end() && host->second);
   if (!is_host_up) return lost(rank, "it " + unanswered + " (stopped, overloaded or cut off; " + limit + ")");
   return lost(rank, "it " + unanswered +
                         ", but its host does: its process was stopped, waits for a disk, or gets no core (" +
