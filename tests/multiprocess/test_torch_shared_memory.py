@@ -147,7 +147,7 @@ def test_arrays_of_numpy():
 
 @on_every_rank
 def test_a_plan_that_is_left_keeps_the_order():
-    """What left the plan was negotiated at once, and what it shared memory with only when the plan was over."""
+    """What left it was negotiated at once, and what it shared memory with only when the plan was over."""
     n, total = hvd.size(), float(sum(range(hvd.size())))
     for i in range(200):
         a, b = filled(1000), filled(1000)
