@@ -205,7 +205,8 @@ def test_scancel_waits_for_handlers_and_passes_on_what_they_print(start, way):
     job.ask("scancel", job.id)
     status = job.await_end()
     output = job.output()
-    assert [(rank, what[:3]) for rank, what in signalled(output)] == [
+    # On a busy machine Slurm's signal and the one that is passed on may both reach a rank.
+    assert list(dict.fromkeys((rank, what[:3]) for rank, what in signalled(output))) == [
         ("0", "got"),
         ("0", "xxx"),
         ("1", "got"),
