@@ -235,7 +235,8 @@ TEST_P(SharedMemoryPrograms, give_what_one_operation_after_the_other_gives) {
   const uint64_t seed = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : seed_of_run;
   Env settings = world.settings;
   if (world.has_devices) settings["RUEDA_CUDA_LIBRARY"] = RUEDA_FAKE_CUDA;
-  const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");  // sanitizers run fewer
+  if (settings.contains("RUEDA_NCCL_LIBRARY")) nccl_test::control();  // loads it before there are threads
+  const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");      // sanitizers run fewer
   const uint64_t programs = chosen != nullptr || wanted != nullptr ? 1 : 3;
   for (uint64_t i = 0; i < programs && !HasFailure(); ++i) {
     const Job job(static_cast<Rank>(world.hosts.size()), world.transports, world.hosts);
