@@ -66,9 +66,9 @@ Result<UniqueFd> open_log(const std::string& path) {
 RankOutput::RankOutput(OutputOptions options, int size)
     : options_(std::move(options)),
       ranks_(static_cast<size_t>(size)),
+      are_one_(is_same_file(STDOUT_FILENO, STDERR_FILENO)),  // before a console opens what may become stdout
       out_(STDOUT_FILENO),
-      err_(STDERR_FILENO),
-      are_one_(is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
+      err_(STDERR_FILENO) {
   const char* no_colour = getenv("NO_COLOR");
   if (no_colour != nullptr && *no_colour != '\0') options_.may_colour = false;
   if (options_.style.kind != PrefixStyle::Kind::kNone) return;

@@ -48,7 +48,6 @@ class RankOutput {
   [[nodiscard]] bool has_lost_logs() const { return has_lost_logs_; }
   [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
   Console& out() { return out_; }
-  Console& err() { return are_one_ ? out_ : err_; }  // one queue for what is one file, as with 2>&1
 
  private:
   struct LogFile {
@@ -82,6 +81,7 @@ class RankOutput {
   OutputOptions options_;
   UniqueFd log_folder_;  // held
   std::vector<RankState> ranks_;
+  Console& err() { return are_one_ ? out_ : err_; }  // one queue for what is one file, as with 2>&1
   Console out_, err_;
   bool are_one_;                    // stdout and stderr are the same file
   std::array<LineTurns, 2> turns_;  // of out_ and err_
