@@ -48,6 +48,7 @@ class RankOutput {
   [[nodiscard]] bool has_lost_logs() const { return has_lost_logs_; }
   [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
   Console& out() { return out_; }
+  Console& err() { return are_one_ ? out_ : err_; }  // one queue for what is one file, as with 2>&1
 
  private:
   struct LogFile {
@@ -81,9 +82,8 @@ class RankOutput {
   OutputOptions options_;
   UniqueFd log_folder_;  // held
   std::vector<RankState> ranks_;
-  Console& err() { return are_one_ ? out_ : err_; }  // one queue for what is one file, as with 2>&1
+  bool are_one_;  // stdout and stderr are the same file
   Console out_, err_;
-  bool are_one_;                    // stdout and stderr are the same file
   std::array<LineTurns, 2> turns_;  // of out_ and err_
   size_t long_bytes_ = 0;           // of unfinished lines, without the first kShortLineBytes of each
   bool has_broken_line_ = false;    // the user is told once
