@@ -1,4 +1,4 @@
-# demo, test and figure run setup first; bench and wheel install what they need. See docs/install.md.
+# Each target installs what it needs: demo little, test and figure all that setup does. See docs/install.md.
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
@@ -17,7 +17,8 @@ help:
 setup:
 	@tools/setup.sh
 
-demo: setup
+demo:
+	@tools/setup.sh demo
 	@$(VENV) examples/demo/demo.py
 
 test: setup

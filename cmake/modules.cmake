@@ -14,10 +14,10 @@ target_compile_options(rueda_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_D
 if(RUEDA_SANITIZE)
   target_compile_options(rueda_flags INTERFACE -fno-sanitize-recover=all)  # a finding fails the test
   target_compile_options(rueda_flags INTERFACE -fno-sanitize=object-size)  # AddressSanitizer finds what is too far
-  # Files of one module are compiled together, six at a time: half the time of a build from nothing. Those that
-  # have a name in common are exempt at the end of products.cmake.
+endif()
+if(RUEDA_JOIN)  # those that cannot be joined are exempt at the end of products.cmake
   set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 endif()
 
 function(rueda_module name)
@@ -44,9 +44,6 @@ function(rueda_module_test name)
     target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main ${RUEDA_RAPIDCHECK})
     gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                          DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
-    if(RUEDA_JOIN_TESTS)
-      set_target_properties(${name}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-    endif()
     add_dependencies(rueda_tests ${name}_test)
     set_property(GLOBAL APPEND PROPERTY RUEDA_TEST_PROGRAMS ${name}_test)
   endif()

@@ -61,16 +61,11 @@ if(RUEDA_BUILD_TESTS)
   endforeach()
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests.txt CONTENT "${test_lines}")
 endif()
-# Under a sanitizer files are compiled together (modules.cmake); these have names in common, or headers that clash.
-set_target_properties(rueda_kernels rueda_schedule rueda_transport rueda_cli PROPERTIES UNITY_BUILD OFF)
-foreach(test backend_cancel backend_device backend_local backend_local_cost backend_mpi backend_native backend_nccl_lowering backend_packing
-        control_link_judge control_plan_learner control_planner control_property control_simulation
-        memory_cuda memory_cuda_kernels runtime_nccl runtime_nccl_hierarchical runtime_peer_info runtime_treatment runtime_connecting runtime_cuda runtime_cuda_ipc runtime_device runtime_dispatcher runtime_init_exchange runtime_links runtime_links_star
-        runtime_plans runtime_plans_random runtime_programs_random store_file_run store_innermost store_pmi store_rendezvous store_tcp trace_recorder transport_connector)
-  foreach(folder unit conformance)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${folder}/${test}_test.cc
-      PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endforeach()
+# Not joined with others (modules.cmake): Highway compiles each of its files for several instruction sets, two headers
+# declare the same structures for TCP, and a class of sim.cc has members of the file's own types.
+set_target_properties(rueda_kernels PROPERTIES UNITY_BUILD OFF)
+foreach(file tcp/channel sim/sim)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rueda/transport/${file}.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
 include(${CMAKE_SOURCE_DIR}/cmake/package.cmake)
 

@@ -114,8 +114,6 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
     settings: Dict[str, object] = {
         "CMAKE_BUILD_TYPE": "Release",
         "RUEDA_BUILD_TESTS": "OFF",
-        "CMAKE_UNITY_BUILD": "ON",  # half the time; the files of a module, six at a time
-        "CMAKE_UNITY_BUILD_BATCH_SIZE": 6,
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": machine.name,
         "CMAKE_C_COMPILER": tools / "clang",

@@ -40,6 +40,7 @@ class Tally:
     failures: List[str] = field(default_factory=list)
     skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
     details: List[str] = field(default_factory=list)  # of failures: printed at the end
+    parts: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
 
     def note(self, name: str, is_ok: bool, why: str = "") -> None:
         """One check that is not part of a test program."""
@@ -140,8 +141,6 @@ def configure(tally: Tally, preset: str) -> bool:
     """Configures a preset with its tests."""
     cmake = build_wheel.find_cmake() or "cmake"
     command = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
-    if not (BUILD / preset / "tests.txt").exists():
-        command.append("-DRUEDA_JOIN_TESTS=ON")  # a tree that somebody works in stays as it is
     is_configured = run(command, limit_s=120) == 0
     tally.note(f"configure {preset}", is_configured)
     return is_configured
@@ -151,7 +150,9 @@ def build(tally: Tally, preset: str, targets: List[str]) -> bool:
     """Builds targets of a configured preset."""
     cmake = build_wheel.find_cmake() or "cmake"
     command = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
+    started = time.monotonic()
     is_built = run(command, limit_s=1800) == 0
+    tally.parts.append((f"  build {len(targets)} targets", time.monotonic() - started))
     tally.note(f"build {' '.join(targets)} ({preset})", is_built)
     return is_built
 
@@ -338,9 +339,10 @@ def main() -> int:
     tally = Tally()
     begin = time.monotonic()
     for name in wanted:
-        started = time.monotonic()
+        started, place = time.monotonic(), len(tally.parts)
         print(f"=== {name}: {STAGES[name].__doc__}", flush=True)
         STAGES[name](tally)
+        tally.parts.insert(place, (name, time.monotonic() - started))
         print(f"=== {name}: {time.monotonic() - started:.0f} s", flush=True)
     print_end(tally, time.monotonic() - begin)
     return 1 if tally.failures else 0
@@ -355,7 +357,8 @@ def print_end(tally: Tally, seconds: float) -> None:
         print(text)
     for name in tally.failures:
         print(f"FAILED {name}")
-    print(f"in {seconds:.0f} s")
+    for name, part_seconds in [*tally.parts, ("everything", seconds)]:
+        print(f"{name:<24}{part_seconds:>7.0f} s")
     print(f"{tally.passed} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped", flush=True)
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes a Debian 12 machine able to build, test and run rueda. Repeating it is cheap: what is done is skipped, and a
 # machine that has everything needs no network.
-#   tools/setup.sh apt    Debian packages only (enough for `make wheel`)
-#   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed;
+#   tools/setup.sh apt    the Debian packages that a build needs (enough for `make wheel`)
+#   tools/setup.sh demo   those, then .venv with torch, rueda and the rueda command
+#   tools/setup.sh        all Debian packages, then .venv with everything that `make test` needs and the horovod alias;
 #                         then kustomize and a newer Python, unpacked in ~/.cache/rueda
 #   tools/setup.sh bench  the same, and the libraries that `make bench` compares with
 #   tools/setup.sh wheels the same, and what runs programs of other architectures
@@ -22,9 +23,17 @@ packages_of() {  # a section of the list; the first one has no name
   awk -v wanted="$1" '/^#/ { next } /^\[/ { section = $0; next } section == wanted' tools/apt-packages.txt
 }
 
+wanted=${1:-all}
 required=$(packages_of '')
-optional=$(packages_of '[optional]')
-case "${1:-all}" in bench | wheels) optional+=" $(packages_of "[$1]")" ;; esac
+optional=
+case "$wanted" in
+  apt | demo) ;;
+  all | bench | wheels)
+    required+=" $(packages_of '[test]')"
+    optional="$(packages_of '[optional]') $(packages_of "[$wanted]")"
+    ;;
+  *) say "there is no set-up '$wanted'; see the head of tools/setup.sh"; exit 2 ;;
+esac
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
@@ -70,13 +79,17 @@ setup_apt() {
 }
 
 setup_apt
-if [ "${1:-all}" = apt ]; then exit 0; fi
+if [ "$wanted" = apt ]; then exit 0; fi
 
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || { say "no $python; set PYTHON to a Python 3.10 or newer"; exit 1; }
 if [ ! -x .venv/bin/python ]; then
   say "creating .venv with $("$python" --version)"
   "$python" -m venv .venv
+fi
+if [ "$wanted" = demo ]; then
+  .venv/bin/python tools/setup_venv.py demo
+  exit 0
 fi
 .venv/bin/python tools/setup_venv.py
 .venv/bin/python tools/setup_mpi.py

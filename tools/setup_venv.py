@@ -1,6 +1,7 @@
-"""Second half of tools/setup.sh: fills .venv. Run with .venv/bin/python.
+"""Second half of tools/setup.sh: fills .venv; with ``demo``: as far as the demo needs. Run with its Python.
 
-A step is skipped if its inputs have not changed since it last succeeded (stamps in .venv/.rueda).
+A step is skipped if its inputs have not changed since it last succeeded (stamps in .venv/.rueda). While rueda
+is compiled, packages are installed.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import hashlib
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Iterable, List
+from typing import Callable, Iterable, List, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMPS = Path(sys.prefix) / ".rueda"
@@ -75,20 +77,8 @@ def run(*command: str) -> None:
         raise SystemExit(f"[setup] failed: {' '.join(command)}")
 
 
-def install_requirements() -> None:
-    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements.txt")
-
-
-def install_tensorflow() -> None:
-    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-tensorflow.txt")
-
-
-def install_spark() -> None:
-    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-spark.txt")
-
-
-def install_ray() -> None:
-    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-ray.txt")
+def install(*arguments: str) -> None:
+    run(*PIP, "install", "--retries", "5", *arguments)
 
 
 def build_wheel() -> None:
@@ -120,19 +110,32 @@ def install_alias() -> None:
     run(*PIP, "install", "--no-deps", "--no-build-isolation", "--force-reinstall", "./compat/horovod")
 
 
+# Each with a package by which it is recognised. They are installed one after the other, so that pip keeps the
+# versions that earlier ones chose.
+FOR_THE_DEMO = [("demo", "torch")]
+FOR_TESTS = [*FOR_THE_DEMO, ("", "jax"), ("tensorflow", "tensorflow"), ("spark", "pyspark"), ("ray", "ray")]
+
+
+def install_packages(parts: List[Tuple[str, str]]) -> None:
+    for part, package in parts:
+        file = f"tools/requirements-{part}.txt" if part else "tools/requirements.txt"
+        step(
+            f"python packages{part and f' for {part}'}",
+            [file],
+            lambda package=package: has_distribution(package),
+            lambda file=file: install("-r", file),
+        )
+
+
 def main() -> None:
-    step(
-        "python packages", ["tools/requirements.txt"], lambda: has_distribution("torch"), install_requirements
-    )
-    files = ["tools/requirements-tensorflow.txt"]
-    step("tensorflow", files, lambda: has_distribution("tensorflow"), install_tensorflow)
-    files = ["tools/requirements-spark.txt"]
-    step("spark", files, lambda: has_distribution("pyspark"), install_spark)
-    step("ray", ["tools/requirements-ray.txt"], lambda: has_distribution("ray"), install_ray)
-    wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
-    step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda_train-*.whl")), build_wheel)
+    is_demo = sys.argv[1:] == ["demo"]
+    with ThreadPoolExecutor(1) as beside:
+        packages = beside.submit(install_packages, FOR_THE_DEMO if is_demo else FOR_TESTS)
+        wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
+        step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda_train-*.whl")), build_wheel)
+        packages.result()
     step("install rueda", wheel_inputs, is_rueda_installed, install_wheel)
-    if (ROOT / "compat" / "horovod" / "pyproject.toml").exists():
+    if not is_demo and (ROOT / "compat" / "horovod" / "pyproject.toml").exists():
         step("install horovod alias", ["compat/horovod"], lambda: has_distribution("horovod"), install_alias)
 
 

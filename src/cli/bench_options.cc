@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMaxRanks = 256, kMaxReplayRanks = 64;
 
-constexpr const char* kHelp = R"(rueda bench WHAT [options]: measures the library on this machine
+constexpr const char* kBenchHelp = R"(rueda bench WHAT [options]: measures the library on this machine
 
   allreduce, allgather, broadcast, reducescatter, alltoall, barrier
              time and bandwidth of one collective, checked on every rank in every call
@@ -39,16 +39,16 @@ constexpr std::array<std::string_view, 9> kSubjects = {"allreduce",     "allgath
                                                        "reducescatter", "alltoall",  "barrier",
                                                        "latency",       "burst",     "replay"};
 
-struct Raw {
+struct RawBench {
   std::string ranks, sizes, memory, transport = "auto", mode = "fused,unfused,planned", strategy = "auto";
   std::string model = "resnet50", rate = "1gbit";
 };
 
-std::string is_not_empty(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
+std::string has_text(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
 
-void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
+void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
   app.add_option("--np,--num-proc", raw.ranks, "-np N[,N...]: ranks, a job for each number (2)");
-  app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB")->check(is_not_empty);
+  app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB")->check(has_text);
   app.add_option("--memory", raw.memory,
                  "where buffers are: shared (rueda_alloc), private, or both (both; replay: private)");
   app.add_option("--transport", raw.transport,
@@ -107,7 +107,7 @@ std::string default_sizes(const std::string& what) {
   return what == "latency" ? "4B,64B,1KiB,16KiB" : "4B,1KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB";
 }
 
-Status complete(const Raw& raw, bench::Request& request) {
+Status complete(const RawBench& raw, bench::Request& request) {
   if (!request.command.empty() && !request.json.empty())
     return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
   if (std::isnan(request.seconds) || std::isnan(request.dilation))  // the options' ranges let it pass
@@ -166,12 +166,12 @@ Status unknown_subject(const std::string& what) {
 Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
   BenchRequest parsed;
   bench::Request& request = parsed.request;
-  Raw raw;
+  RawBench raw;
   CLI::App app("", "rueda bench");
   add_options(app, raw, request);
   const std::string what = arguments.empty() ? "--help" : arguments.front();
   if (what == "--help" || what == "-h") {
-    parsed.text = kHelp + app.help();
+    parsed.text = kBenchHelp + app.help();
     return parsed;
   }
   if (std::ranges::find(kSubjects, what) == kSubjects.end()) return unknown_subject(what);
@@ -191,7 +191,7 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    parsed.text = kHelp + app.help();
+    parsed.text = kBenchHelp + app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
     return Status(Code::kInvalidArgument, sentence_of(error, app, "rueda bench"));

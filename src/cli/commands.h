@@ -20,6 +20,9 @@ int timeline_command(const Arguments& arguments);
 int status_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 
+// Writes to stdout. main() tells a failure; fmt::print would throw.
+void put(const std::string& text);
+
 // Absolute path of this program.
 std::string own_path();
 

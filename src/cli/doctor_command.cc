@@ -11,7 +11,7 @@
 namespace rueda::cli {
 namespace {
 
-constexpr const char* kHelp = R"(rueda doctor: what this machine offers, and what rueda would use
+constexpr const char* kDoctorHelp = R"(rueda doctor: what this machine offers, and what rueda would use
 
   --json         print JSON
   --no-python    leave out Python and the frameworks, which take seconds to import
@@ -40,7 +40,7 @@ int doctor_command(const Arguments& arguments) {
       fmt::print("{}\n", doctor::ask_mpi(own_path()));
       return 0;
     } else if (argument == "--help" || argument == "-h") {
-      fmt::print("{}", kHelp);
+      fmt::print("{}", kDoctorHelp);
       return 0;
     } else {
       fmt::print(stderr, "rueda doctor: {}\n",

@@ -75,6 +75,8 @@ int dispatch(const Arguments& arguments) {
 
 }  // namespace
 
+void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
+
 std::string own_path() {
   std::array<char, 4096> path{};
   const ssize_t size = readlink("/proc/self/exe", path.data(), path.size() - 1);

@@ -13,7 +13,7 @@
 namespace rueda::cli {
 namespace {
 
-constexpr const char* kHelp = R"(rueda preflight [options]: checks the hosts of a job before it starts
+constexpr const char* kPreflight = R"(rueda preflight [options]: checks the hosts of a job before it starts
 
   rueda preflight -H a:8,b:8      starts ranks as rueda run would; -np, --hostfile, ssh and Slurm as there
   mpirun -np 16 rueda preflight   under mpirun, srun, torchrun, rueda run, in pods: as the ranks of that job
@@ -133,7 +133,7 @@ int preflight_command(const Arguments& arguments) {
   Result<Own> own = split(arguments);
   if (!own.is_ok()) return refuse(own.status());
   if (own.value().is_help) {
-    fmt::print("{}", kHelp);
+    fmt::print("{}", kPreflight);
     return 0;
   }
   Request& request = own.value().request;

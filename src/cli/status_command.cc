@@ -17,9 +17,6 @@
 namespace rueda::cli {
 namespace {
 
-// main() tells a failure; fmt::print would throw.
-void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
-
 int fail(const char* command, const Status& status) {
   fmt::print(stderr, "rueda {}: {}\n", command, status.why);
   return 1;

@@ -23,10 +23,7 @@
 namespace rueda::cli {
 namespace {
 
-// main() tells a failure; fmt::print would throw.
-void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
-
-constexpr const char* kHelp = R"(rueda timeline: what a job did, from the records of its ranks
+constexpr const char* kTimelineHelp = R"(rueda timeline: what a job did, from the records of its ranks
 
   rueda timeline summary FILE...     where the time of each step went, and what to do about it
   rueda timeline diff BEFORE AFTER   what changed between two jobs
@@ -140,10 +137,10 @@ std::string is_epoch(const std::string& text) {
 
 int timeline_command(const Arguments& arguments) {
   if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "-h") {
-    fmt::print(arguments.empty() ? stderr : stdout, "{}", kHelp);
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", kTimelineHelp);
     return arguments.empty() ? kUsageError : 0;
   }
-  CLI::App app(kHelp, "rueda timeline");
+  CLI::App app(kTimelineHelp, "rueda timeline");
   app.require_subcommand(1);
   std::vector<std::string> files;
   std::string html, out;

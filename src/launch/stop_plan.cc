@@ -11,7 +11,7 @@ constexpr Nanos kAgentLead = kSecond;  // the agents kill their ranks this long 
 constexpr Nanos kForceAfter = 5 * kSecond;
 
 // Our own signal within this time after a report is the same event.
-constexpr Nanos kSameEvent = 2 * kSecond;
+constexpr Nanos kSameInterrupt = 2 * kSecond;
 
 bool is_due(Nanos at, Nanos now) { return at != 0 && now >= at; }
 
@@ -27,7 +27,7 @@ bool StopPlan::on_failure(Nanos now) {
 StopPlan::Answer StopPlan::on_signal(int signal, bool has_started, Nanos now) {
   if (signal == SIGTSTP) return Answer::kSuspend;
   if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGXCPU) return Answer::kForward;
-  if (interrupt_ == signal && reported_at_ != 0 && now - reported_at_ < kSameEvent) return Answer::kKnown;
+  if (interrupt_ == signal && reported_at_ != 0 && now - reported_at_ < kSameInterrupt) return Answer::kKnown;
   if (interrupt_ != 0) {
     on_kill(now);
     return Answer::kKill;

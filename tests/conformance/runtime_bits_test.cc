@@ -9,7 +9,7 @@
 #include "rueda/schedule/algorithm.h"
 #include "ucx_here.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::bits_test {
 namespace {
 
 struct World {
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Bits,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::bits_test

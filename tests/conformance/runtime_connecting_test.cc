@@ -9,7 +9,7 @@
 #include "engine_job.h"
 #include "rueda/backend/native/native.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::connecting_test {
 namespace {
 
 using testing::AllOf;
@@ -94,4 +94,4 @@ TEST(Connecting, to_a_peer_that_never_comes_ends_the_epoch_with_its_name_on_all_
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::connecting_test

@@ -9,7 +9,7 @@
 #include "engine_job.h"
 #include "fixture.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::cuda_ipc_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -244,4 +244,4 @@ TEST_F(CudaIpc, a_device_that_fails_in_a_sum_ends_it_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::cuda_ipc_test

@@ -17,7 +17,7 @@
 #include "engine_job.h"
 #include "ucx_here.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -305,4 +305,4 @@ TEST(Init, registers_the_sets_of_communicators_of_all_ranks_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::engine_test

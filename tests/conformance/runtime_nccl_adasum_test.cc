@@ -11,7 +11,7 @@
 #include "nccl_job.h"
 #include "rueda/backend/nccl/probe.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_adasum_test {
 namespace {
 
 using kernels_test::Element;
@@ -229,4 +229,4 @@ TEST_F(NcclAdasum, ends_with_the_epoch_when_a_member_is_lost_between_two_levels)
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_adasum_test

@@ -8,7 +8,7 @@
 
 #include "nccl_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_failures_test {
 namespace {
 
 using nccl_job::OnDevice;
@@ -243,4 +243,4 @@ TEST_F(NcclFailures, of_the_start_or_a_launch_on_one_rank_reach_all_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_failures_test

@@ -7,7 +7,7 @@
 
 #include "nccl_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_hierarchical_test {
 namespace {
 
 using nccl_job::OnDevice;
@@ -229,4 +229,4 @@ TEST_F(NcclHierarchical, a_rank_that_nccl_loses_ends_the_epoch_for_ranks_that_wa
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_hierarchical_test

@@ -7,7 +7,7 @@
 
 #include "nccl_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_plans_test {
 namespace {
 
 using nccl_job::OnDevice;
@@ -201,4 +201,4 @@ INSTANTIATE_TEST_SUITE_P(Hosts, NcclPlans, testing::Values("aa", "ab", "aab", "a
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_plans_test

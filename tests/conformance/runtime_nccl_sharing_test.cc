@@ -5,7 +5,7 @@
 
 #include "nccl_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_sharing_test {
 namespace {
 
 using nccl_job::OnDevice;
@@ -62,4 +62,4 @@ TEST_F(NcclSharing, ranks_on_two_instances_of_a_gpu_use_nccl_from_2_30_on) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_sharing_test

@@ -8,7 +8,7 @@
 
 #include "engine_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::plans_random_test {
 namespace {
 
 struct Model {
@@ -329,4 +329,4 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomPlans,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::plans_random_test

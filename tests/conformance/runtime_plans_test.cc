@@ -7,7 +7,7 @@
 
 #include "engine_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::plans_test {
 namespace {
 
 struct Model {
@@ -198,4 +198,4 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Plans,
                          });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::plans_test

@@ -15,7 +15,7 @@
 #include "rank_devices.h"
 #include "ucx_here.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::programs_random_test {
 namespace {
 
 using namespace random_program;
@@ -186,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::programs_random_test

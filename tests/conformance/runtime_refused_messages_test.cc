@@ -2,7 +2,7 @@
 // that names the sender and the contradiction, and the process lives on.
 #include "engine_job.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::refused_messages_test {
 namespace {
 
 using testing::AllOf;
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Transports, RefusedMessages, testing::Values("shm,tcp",
                          [](const auto& info) { return info.param == "tcp" ? "tcp" : "shm"; });
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::refused_messages_test

@@ -10,7 +10,7 @@
 #include "rueda/base/limits.h"
 #include "rueda/store/store.h"
 
-namespace rueda::store {
+namespace rueda::store::conformance_test {
 namespace {
 
 using ::testing::AllOf;
@@ -214,4 +214,4 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance,
                          [](const auto& info) { return info.param.first; });
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::conformance_test

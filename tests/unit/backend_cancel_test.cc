@@ -8,7 +8,7 @@
 
 #include "backend_fake_mesh.h"
 
-namespace rueda::backend_test {
+namespace rueda::backend_test::backend_cancel_test {
 namespace {
 
 using Call = TestCall;
@@ -353,4 +353,4 @@ TEST(Cancel, a_call_behind_a_start_barrier_writes_nothing_before_all_have_starte
 }
 
 }  // namespace
-}  // namespace rueda::backend_test
+}  // namespace rueda::backend_test::backend_cancel_test

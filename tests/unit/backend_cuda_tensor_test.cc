@@ -5,7 +5,7 @@
 #include "fixture.h"
 #include "rueda/backend/cuda_tensor.h"
 
-namespace rueda::backend {
+namespace rueda::backend::cuda_tensor_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -76,4 +76,4 @@ TEST_F(CudaTensors, on_another_device_fail_on_this_rank_alone) {
 }
 
 }  // namespace
-}  // namespace rueda::backend
+}  // namespace rueda::backend::cuda_tensor_test

@@ -11,7 +11,7 @@
 #include "rueda/backend/local/local.h"
 #include "rueda/memory/arena.h"
 
-namespace rueda::backend {
+namespace rueda::backend::local_cost_test {
 namespace {
 
 constexpr LocalAlgorithm kAlgorithms[] = {LocalAlgorithm::kInline, LocalAlgorithm::kOneShot,
@@ -147,4 +147,4 @@ TEST(LocalCost, prices_the_algorithm_that_runs) {
 }
 
 }  // namespace
-}  // namespace rueda::backend
+}  // namespace rueda::backend::local_cost_test

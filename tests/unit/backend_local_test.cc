@@ -13,7 +13,7 @@
 #include "rueda/kernels/kernels.h"
 #include "rueda/memory/arena.h"
 
-namespace rueda::backend {
+namespace rueda::backend::local_test {
 namespace {
 
 class Ranks {
@@ -342,4 +342,4 @@ TEST(LocalBackend, announcing_other_sizes_is_a_fault_not_an_overrun) {
 }
 
 }  // namespace
-}  // namespace rueda::backend
+}  // namespace rueda::backend::local_test

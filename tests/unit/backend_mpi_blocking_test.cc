@@ -10,7 +10,7 @@
 
 #include "backend_mpi_fake.h"
 
-namespace rueda::backend::mpi {
+namespace rueda::backend::mpi::backend_mpi_blocking_test {
 namespace {
 
 using testing::ElementsAre;
@@ -103,4 +103,4 @@ TEST_F(BlockingMpi, a_worker_that_is_stuck_does_not_hold_its_owner) {
 }
 
 }  // namespace
-}  // namespace rueda::backend::mpi
+}  // namespace rueda::backend::mpi::backend_mpi_blocking_test

@@ -11,7 +11,7 @@
 #include "backend_mpi_fake.h"
 #include "rueda/backend/mpi/reduce_functions.h"
 
-namespace rueda::backend::mpi {
+namespace rueda::backend::mpi::backend_mpi_find_test {
 namespace {
 
 using testing::ElementsAre;
@@ -127,4 +127,4 @@ TEST(MpiReduceFunctions, sums_of_large_elements_are_those_of_the_library) {
 }
 
 }  // namespace
-}  // namespace rueda::backend::mpi
+}  // namespace rueda::backend::mpi::backend_mpi_find_test

@@ -12,7 +12,7 @@
 #include "backend_mpi_fake.h"
 #include "rueda/backend/mpi/init_watch.h"
 
-namespace rueda::backend::mpi {
+namespace rueda::backend::mpi::backend_mpi_test {
 namespace {
 
 using testing::ElementsAre;
@@ -326,4 +326,4 @@ TEST(MpiProcess, another_mpi_than_that_of_mpirun_is_refused_before_it_can_end_th
 }
 
 }  // namespace
-}  // namespace rueda::backend::mpi
+}  // namespace rueda::backend::mpi::backend_mpi_test

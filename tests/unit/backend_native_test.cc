@@ -10,7 +10,7 @@
 #include "rueda/schedule/verify.h"
 #include "schedule_cases.h"
 
-namespace rueda::backend_test {
+namespace rueda::backend_test::backend_native_test {
 namespace {
 
 using Call = TestCall;
@@ -418,4 +418,4 @@ TEST(NativeBackendDeathTest, a_schedule_that_leaves_its_buffers_is_stopped_befor
 }
 
 }  // namespace
-}  // namespace rueda::backend_test
+}  // namespace rueda::backend_test::backend_native_test

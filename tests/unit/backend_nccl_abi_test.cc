@@ -7,7 +7,7 @@
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 
-namespace rueda::nccl {
+namespace rueda::nccl::backend_nccl_abi_test {
 namespace {
 
 #define RUEDA_SAME_FUNCTION(name) \
@@ -72,7 +72,7 @@ TEST(NcclAbi, is_that_of_the_header_of_nvidia) {
 }
 
 }  // namespace
-}  // namespace rueda::nccl
+}  // namespace rueda::nccl::backend_nccl_abi_test
 #else
 TEST(NcclAbi, is_that_of_the_header_of_nvidia) {
   GTEST_SKIP() << "the wheel nvidia-nccl-cu12 is not installed";

@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace rueda::nccl {
+namespace rueda::nccl::backend_nccl_levels_test {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(NcclLevels, what_has_no_elements_has_no_steps) {
 }
 
 }  // namespace
-}  // namespace rueda::nccl
+}  // namespace rueda::nccl::backend_nccl_levels_test

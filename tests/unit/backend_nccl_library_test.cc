@@ -14,7 +14,7 @@
 
 #include "nccl_fixture.h"
 
-namespace rueda::nccl {
+namespace rueda::nccl::backend_nccl_library_test {
 namespace {
 
 using nccl_test::control;
@@ -110,4 +110,4 @@ TEST(NcclLibrary, of_nvidia_has_every_function_and_makes_ids) {
 }
 
 }  // namespace
-}  // namespace rueda::nccl
+}  // namespace rueda::nccl::backend_nccl_library_test

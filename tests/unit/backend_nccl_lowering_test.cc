@@ -8,7 +8,7 @@
 #include "rueda/backend/nccl/meetings.h"
 #include "rueda/backend/nccl/nccl.h"
 
-namespace rueda::nccl {
+namespace rueda::nccl::backend_nccl_lowering_test {
 namespace {
 
 using testing::AllOf;
@@ -119,4 +119,4 @@ TEST(NcclPacking, takes_as_many_tensors_as_fit_with_their_gaps_and_at_least_one)
 }
 
 }  // namespace
-}  // namespace rueda::nccl
+}  // namespace rueda::nccl::backend_nccl_lowering_test

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-namespace rueda::nccl {
+namespace rueda::nccl::backend_nccl_probe_test {
 namespace {
 
 constexpr int64_t kProbeMost = 64 << 20;
@@ -72,4 +72,4 @@ TEST(NcclProbe, a_call_that_is_not_waited_for_leaves_nothing_known_and_all_calls
 }
 
 }  // namespace
-}  // namespace rueda::nccl
+}  // namespace rueda::nccl::backend_nccl_probe_test

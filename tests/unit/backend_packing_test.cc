@@ -7,7 +7,7 @@
 
 #include "backend_fake_mesh.h"
 
-namespace rueda::backend_test {
+namespace rueda::backend_test::backend_packing_test {
 namespace {
 
 using backend::Activity;
@@ -146,4 +146,4 @@ TEST(Packing, the_native_backend_reduces_tensors_where_they_lie) {
 }
 
 }  // namespace
-}  // namespace rueda::backend_test
+}  // namespace rueda::backend_test::backend_packing_test

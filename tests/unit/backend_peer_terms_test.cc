@@ -4,7 +4,7 @@
 
 #include "rueda/backend/device/peer_terms.h"
 
-namespace rueda::backend {
+namespace rueda::backend::peer_terms_test {
 namespace {
 
 using testing::HasSubstr;
@@ -58,4 +58,4 @@ TEST(PeerTerms, share_every_element_once) {
 }
 
 }  // namespace
-}  // namespace rueda::backend
+}  // namespace rueda::backend::peer_terms_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::backend {
+namespace rueda::backend::reused_buffer_test {
 namespace {
 
 TEST(ReusedBuffer, grows_at_once_and_shrinks_after_many_modest_calls) {
@@ -52,4 +52,4 @@ TEST(ReusedBuffer, more_memory_than_there_is_gives_a_sentence) {
 }
 
 }  // namespace
-}  // namespace rueda::backend
+}  // namespace rueda::backend::reused_buffer_test

@@ -7,7 +7,7 @@
 
 #include <array>
 
-namespace rueda {
+namespace rueda::base_bytes_test {
 namespace {
 
 using testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(Lists, end_at_the_first_item_that_cannot_be_read) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_bytes_test

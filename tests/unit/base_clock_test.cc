@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace rueda {
+namespace rueda::base_clock_test {
 namespace {
 
 TEST(Nanos, are_a_value_in_its_unit) {
@@ -27,4 +27,4 @@ TEST(Nanos, are_never_negative) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_clock_test

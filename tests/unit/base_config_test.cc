@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace rueda {
+namespace rueda::base_config_test {
 namespace {
 
 using ::testing::AllOf;
@@ -207,4 +207,4 @@ TEST(BaseConfig, the_markdown_page_has_one_row_of_seven_cells_per_setting) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_config_test

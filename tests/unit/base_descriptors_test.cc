@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-namespace rueda {
+namespace rueda::base_descriptors_test {
 namespace {
 
 using testing::HasSubstr;
@@ -67,4 +67,4 @@ TEST(Descriptors, five_for_each_peer_are_wanted_at_least) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_descriptors_test

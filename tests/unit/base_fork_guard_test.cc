@@ -9,7 +9,7 @@
 
 #include "rueda/base/unique_fd.h"
 
-namespace rueda {
+namespace rueda::base_fork_guard_test {
 namespace {
 
 struct Pair {
@@ -114,4 +114,4 @@ TEST(ForkGuard, OnlySocketsWithinTheTableAreGuarded) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_fork_guard_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-namespace rueda {
+namespace rueda::base_handshake_test {
 namespace {
 
 constexpr std::string_view kRelease = "0.1.0";
@@ -288,4 +288,4 @@ TEST(Handshake, a_foreign_first_byte_fails_without_waiting_for_more) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_handshake_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace rueda {
+namespace rueda::base_log_test {
 namespace {
 
 using testing::HasSubstr;
@@ -31,4 +31,4 @@ TEST(LogOnce, remembers_a_bounded_number_of_texts) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_log_test

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace rueda {
+namespace rueda::base_nearest_test {
 namespace {
 
 TEST(Edits, count_letters_that_differ_and_neighbours_that_are_swapped) {
@@ -53,4 +53,4 @@ TEST(NearestWord, does_not_count_dashes) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_nearest_test

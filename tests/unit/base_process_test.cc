@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-namespace rueda {
+namespace rueda::base_process_test {
 namespace {
 
 constexpr const char* kStat =
@@ -59,4 +59,4 @@ TEST(Process, why_it_does_not_answer_is_told_from_its_state) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_process_test

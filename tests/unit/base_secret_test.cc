@@ -10,7 +10,7 @@
 
 #include "rueda/base/handshake.h"
 
-namespace rueda {
+namespace rueda::base_secret_test {
 namespace {
 
 class SecretFile : public testing::Test {
@@ -108,4 +108,4 @@ TEST_F(SecretFile, one_too_short_too_long_missing_or_irregular_is_refused) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_secret_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda {
+namespace rueda::base_setting_names_test {
 namespace {
 
 using testing::HasSubstr;
@@ -28,4 +28,4 @@ TEST(SettingNames, only_rueda_names_that_are_nearly_known_are_misspelt) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_setting_names_test

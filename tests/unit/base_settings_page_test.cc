@@ -7,7 +7,7 @@
 
 #include "rueda/base/config.h"
 
-namespace rueda {
+namespace rueda::base_settings_page_test {
 namespace {
 
 TEST(SettingsPage, documents_exactly_the_table_of_settings) {
@@ -19,4 +19,4 @@ TEST(SettingsPage, documents_exactly_the_table_of_settings) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_settings_page_test

@@ -8,7 +8,7 @@
 #include <array>
 #include <cerrno>
 
-namespace rueda {
+namespace rueda::base_socket_test {
 namespace {
 
 using testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST(Socket, an_address_of_another_machine_is_unavailable_and_named) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_socket_test

@@ -8,7 +8,7 @@
 
 #include <thread>
 
-namespace rueda {
+namespace rueda::base_thread_test {
 namespace {
 
 TEST(StartThread, runs_without_the_applications_signals) {
@@ -44,4 +44,4 @@ TEST(StartThread, says_so_where_no_thread_is_to_be_had) {
 }
 
 }  // namespace
-}  // namespace rueda
+}  // namespace rueda::base_thread_test

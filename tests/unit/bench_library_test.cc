@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace rueda::bench {
+namespace rueda::bench::library_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,4 +37,4 @@ INSTANTIATE_TEST_SUITE_P(of_a_command, BenchLibrary,
                                            "lib64/python3.9/site-packages/rueda/lib"));
 
 }  // namespace
-}  // namespace rueda::bench
+}  // namespace rueda::bench::library_test

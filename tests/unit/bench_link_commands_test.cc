@@ -6,7 +6,7 @@
 
 #include <set>
 
-namespace rueda::bench {
+namespace rueda::bench::link_commands_test {
 namespace {
 
 using ::testing::Contains;
@@ -75,4 +75,4 @@ TEST(SpacePlan, addresses_of_many_hosts_differ_and_end_in_no_zero) {
 }
 
 }  // namespace
-}  // namespace rueda::bench
+}  // namespace rueda::bench::link_commands_test

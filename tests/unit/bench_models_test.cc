@@ -8,7 +8,7 @@
 
 #include "bench/gradients.h"
 
-namespace rueda::bench {
+namespace rueda::bench::models_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -114,4 +114,4 @@ TEST(EarliestEnd, counts_the_time_in_which_the_link_has_nothing_to_send) {
 }
 
 }  // namespace
-}  // namespace rueda::bench
+}  // namespace rueda::bench::models_test

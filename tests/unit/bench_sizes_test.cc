@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::bench {
+namespace rueda::bench::sizes_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(Counts, outside_of_the_range_are_refused) {
 }
 
 }  // namespace
-}  // namespace rueda::bench
+}  // namespace rueda::bench::sizes_test

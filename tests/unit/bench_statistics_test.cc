@@ -6,7 +6,7 @@
 
 #include "bench/pattern.h"
 
-namespace rueda::bench {
+namespace rueda::bench::statistics_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(Contents, part_of_a_buffer_continues_its_pattern) {
 }
 
 }  // namespace
-}  // namespace rueda::bench
+}  // namespace rueda::bench::statistics_test

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-namespace rueda::control {
+namespace rueda::control::awaited_test {
 namespace {
 
 using testing::IsEmpty;
@@ -136,4 +136,4 @@ TEST_F(TwoRanks, the_other_one_says_how_long_it_waited) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::awaited_test

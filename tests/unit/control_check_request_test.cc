@@ -8,7 +8,7 @@
 #include "rueda/control/check_request.h"
 #include "rueda/control/respond.h"
 
-namespace rueda::control {
+namespace rueda::control::check_request_test {
 namespace {
 
 using testing::HasSubstr;
@@ -141,4 +141,4 @@ TEST(ReducescatterRows, add_up_and_differ_by_at_most_one) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::check_request_test

@@ -3,7 +3,7 @@
 
 #include "control_fixture.h"
 
-namespace rueda::control {
+namespace rueda::control::coordinator_test {
 namespace {
 
 using testing::ElementsAre;
@@ -374,4 +374,4 @@ TEST(Coordinator, finished_and_disabled_checks_report_nothing) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::coordinator_test

@@ -3,7 +3,7 @@
 
 #include "control_fixture.h"
 
-namespace rueda::control {
+namespace rueda::control::fusion_test {
 namespace {
 
 using testing::ElementsAre;
@@ -210,4 +210,4 @@ TEST(Groups, with_other_members_fail_with_all_their_members_on_all_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::fusion_test

@@ -3,7 +3,7 @@
 
 #include "control_fixture.h"
 
-namespace rueda::control {
+namespace rueda::control::join_test {
 namespace {
 
 using testing::ElementsAre;
@@ -246,4 +246,4 @@ TEST(ProcessSets, a_missing_change_is_reported_as_a_stall) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::join_test

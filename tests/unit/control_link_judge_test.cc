@@ -11,7 +11,7 @@
 
 #include "rueda/control/judge.h"
 
-namespace rueda::control {
+namespace rueda::control::link_judge_test {
 namespace {
 
 using testing::HasSubstr;
@@ -274,4 +274,4 @@ TEST(NoisyLinks, equal_links_are_accused_of_nothing_in_ten_minutes) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::link_judge_test

@@ -7,7 +7,7 @@
 #include "rueda/base/limits.h"
 #include "rueda/control/message_types.h"
 
-namespace rueda::control {
+namespace rueda::control::messages_test {
 namespace {
 
 using Random = std::mt19937_64;
@@ -245,4 +245,4 @@ TEST(Messages, heartbeats_and_aborts_survive_and_are_bounded) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::messages_test

@@ -4,7 +4,7 @@
 
 #include "rueda/control/plans.h"
 
-namespace rueda::control {
+namespace rueda::control::plan_learner_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -165,4 +165,4 @@ TEST_F(Learner, asks_for_more_proof_after_plans_that_ended_early_only) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::plan_learner_test

@@ -7,7 +7,7 @@
 #include "control_fixture.h"
 #include "rueda/control/respond.h"
 
-namespace rueda::control {
+namespace rueda::control::planner_test {
 namespace {
 
 using testing::AllOf;
@@ -299,4 +299,4 @@ TEST_F(OneRank, departs_once_when_it_waits_in_vain) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::planner_test

@@ -4,7 +4,7 @@
 #include "control_fixture.h"
 #include "rueda/control/plans.h"
 
-namespace rueda::control {
+namespace rueda::control::priority_queue_test {
 namespace {
 
 using testing::ElementsAre;
@@ -160,4 +160,4 @@ TEST(PriorityQueue, a_plan_does_not_take_what_has_a_priority) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::priority_queue_test

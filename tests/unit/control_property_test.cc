@@ -11,7 +11,7 @@
 #include "control_fixture.h"
 #include "rueda/base/log.h"
 
-namespace rueda::control {
+namespace rueda::control::property_test {
 namespace {
 
 using Random = std::mt19937_64;
@@ -227,4 +227,4 @@ TEST(CoordinatorTrace, barriers_show_no_ranks_and_joins_and_sets_without_rank_0_
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::property_test

@@ -6,7 +6,7 @@
 
 #include "control_fixture.h"
 
-namespace rueda::control {
+namespace rueda::control::rounds_test {
 namespace {
 
 using testing::ElementsAre;
@@ -169,4 +169,4 @@ TEST_F(Stalls, are_reported_at_the_same_age_in_a_learned_plan) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::rounds_test

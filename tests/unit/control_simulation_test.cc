@@ -16,7 +16,7 @@
 #include "control_fixture.h"
 #include "rueda/control/rounds.h"
 
-namespace rueda::control {
+namespace rueda::control::simulation_test {
 namespace {
 
 constexpr Rank kRanks = 1000;
@@ -388,4 +388,4 @@ TEST(Simulation, a_rank_that_never_comes_is_reported_with_what_it_is_waited_for)
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::simulation_test

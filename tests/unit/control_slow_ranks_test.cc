@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::control {
+namespace rueda::control::slow_ranks_test {
 namespace {
 
 using testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST_F(Slow, a_rank_of_which_another_fault_is_said_is_not_called_slow_as_well) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::slow_ranks_test

@@ -9,7 +9,7 @@
 #include "control_fixture.h"
 #include "rueda/control/mismatch.h"
 
-namespace rueda::control {
+namespace rueda::control::terms_test {
 namespace {
 
 // One change of each field.
@@ -68,4 +68,4 @@ TEST(Terms, agree_where_both_factors_are_no_number) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::terms_test

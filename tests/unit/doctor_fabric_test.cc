@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace rueda::doctor {
+namespace rueda::doctor::fabric_test {
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(DoctorFabric, an_active_card_that_is_not_used_is_mentioned) {
 }
 
 }  // namespace
-}  // namespace rueda::doctor
+}  // namespace rueda::doctor::fabric_test

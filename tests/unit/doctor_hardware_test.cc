@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace rueda::doctor {
+namespace rueda::doctor::hardware_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ TEST_F(DoctorHardware, a_machine_without_all_this_is_described_too) {
 }
 
 }  // namespace
-}  // namespace rueda::doctor
+}  // namespace rueda::doctor::hardware_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::doctor {
+namespace rueda::doctor::mpi_test {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(DoctorMpi, a_missing_library_is_broken_only_where_it_is_wanted) {
 }
 
 }  // namespace
-}  // namespace rueda::doctor
+}  // namespace rueda::doctor::mpi_test

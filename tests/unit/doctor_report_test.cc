@@ -7,7 +7,7 @@
 
 #include "doctor/front_ends.h"
 
-namespace rueda::doctor {
+namespace rueda::doctor::report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(DoctorFrontEnds, a_child_that_dies_hangs_or_babbles_is_broken) {
 }
 
 }  // namespace
-}  // namespace rueda::doctor
+}  // namespace rueda::doctor::report_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::doctor {
+namespace rueda::doctor::settings_test {
 namespace {
 
 using testing::HasSubstr;
@@ -41,4 +41,4 @@ TEST(DoctorSettings, nothing_set_is_no_problem) {
 }
 
 }  // namespace
-}  // namespace rueda::doctor
+}  // namespace rueda::doctor::settings_test

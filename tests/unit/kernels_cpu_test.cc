@@ -4,7 +4,7 @@
 
 #include <initializer_list>
 
-namespace rueda::kernels {
+namespace rueda::kernels::cpu_test {
 namespace {
 
 constexpr CpuAnswers kEverything = {.leaf1_ecx = ~0U, .leaf7_ebx = ~0U, .saved_state = ~uint64_t{0}};
@@ -71,4 +71,4 @@ TEST(CpuFeatures, of_this_machine_are_those_the_compiler_finds) {
 #endif
 
 }  // namespace
-}  // namespace rueda::kernels
+}  // namespace rueda::kernels::cpu_test

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace rueda::kernels {
+namespace rueda::kernels::not_finite_test {
 namespace {
 
 TEST(NotFinite, finds_the_first_in_any_block_and_none_where_there_is_none) {
@@ -28,4 +28,4 @@ TEST(NotFinite, knows_the_exponents_of_all_floats_and_leaves_integers_alone) {
 }
 
 }  // namespace
-}  // namespace rueda::kernels
+}  // namespace rueda::kernels::not_finite_test

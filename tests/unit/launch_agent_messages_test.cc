@@ -6,7 +6,7 @@
 
 #include "rueda/base/limits.h"
 
-namespace rueda::launch {
+namespace rueda::launch::agent_messages_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -131,4 +131,4 @@ TEST(MessageReader, message_of_no_or_too_great_length_is_refused_before_it_is_bu
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::agent_messages_test

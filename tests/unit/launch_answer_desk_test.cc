@@ -12,7 +12,7 @@
 #include "launch/processes.h"
 #include "rueda/status/folder.h"
 
-namespace rueda::launch {
+namespace rueda::launch::answer_desk_test {
 namespace {
 
 using testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST(AnswerDesk, a_job_without_other_hosts_opens_nothing) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::answer_desk_test

@@ -7,7 +7,7 @@
 
 #include "launch/starters/starter.h"
 
-namespace rueda::launch {
+namespace rueda::launch::batch_hosts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(BlaunchCommand, needs_no_shell_on_the_host) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::batch_hosts_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace rueda::launch {
+namespace rueda::launch::cores_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -60,4 +60,4 @@ TEST(Cores, this_machine_has_as_many_as_the_process_may_use) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::cores_test

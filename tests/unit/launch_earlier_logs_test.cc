@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace rueda::launch {
+namespace rueda::launch::earlier_logs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ TEST_F(EarlierLogs, in_a_folder_that_cannot_be_listed_are_not_overwritten) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::earlier_logs_test

@@ -6,7 +6,7 @@
 
 #include "launch/starters/starter.h"
 
-namespace rueda::launch {
+namespace rueda::launch::environment_test {
 namespace {
 
 using ::testing::Contains;
@@ -161,4 +161,4 @@ TEST(IsThisMachine, own_names_are_and_other_loopback_addresses_are_not) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::environment_test

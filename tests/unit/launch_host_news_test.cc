@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::launch {
+namespace rueda::launch::host_news_test {
 namespace {
 
 using testing::ElementsAre;
@@ -45,4 +45,4 @@ TEST_F(TwoAgents, an_agent_speaks_of_its_own_ranks_only) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::host_news_test

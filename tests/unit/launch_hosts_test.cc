@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::launch {
+namespace rueda::launch::hosts_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(Placement, fewer_than_one_is_refused) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::hosts_test

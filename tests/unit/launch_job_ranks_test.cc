@@ -6,7 +6,7 @@
 
 #include "launch/notices.h"
 
-namespace rueda::launch {
+namespace rueda::launch::job_ranks_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(Notices, own_style_says_how_long_the_others_have) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::job_ranks_test

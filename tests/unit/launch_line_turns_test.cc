@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::launch {
+namespace rueda::launch::line_turns_test {
 namespace {
 
 constexpr LineTurns::Speaker kFirst{0, Stream::kStdout}, kOther{1, Stream::kStdout};
@@ -60,4 +60,4 @@ TEST(LineTurns, the_newline_of_a_torn_end_has_no_prefix) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::line_turns_test

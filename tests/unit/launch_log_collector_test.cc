@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::launch {
+namespace rueda::launch::log_collector_test {
 namespace {
 
 TEST(LogUrl, is_a_scheme_before_two_slashes) {
@@ -35,4 +35,4 @@ TEST(LogUrl, of_a_file_is_its_path) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::log_collector_test

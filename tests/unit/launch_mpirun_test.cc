@@ -5,7 +5,7 @@
 
 #include "launch/environment.h"
 
-namespace rueda::launch {
+namespace rueda::launch::mpirun_test {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST(Mpirun, options_about_what_mpirun_does_are_reported) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::mpirun_test

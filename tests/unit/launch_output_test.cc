@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace rueda::launch {
+namespace rueda::launch::output_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -197,4 +197,4 @@ TEST(Prefix, neighbouring_ranks_have_different_colours_that_end_with_the_prefix)
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::output_test

@@ -6,7 +6,7 @@
 
 #include "launch/stop_plan.h"
 
-namespace rueda::launch {
+namespace rueda::launch::outside_signals_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(ReportedSignals, what_came_to_the_launcher_went_to_all) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::outside_signals_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::launch {
+namespace rueda::launch::rank_news_test {
 namespace {
 
 AgentMessage message_of(MessageType type, const ByteWriter& writer) { return {type, writer.bytes()}; }
@@ -72,4 +72,4 @@ TEST(RankNews, message_cut_short_is_refused) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::rank_news_test

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace rueda::launch {
+namespace rueda::launch::report_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -226,4 +226,4 @@ TEST(Report, signals_have_names) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::report_test

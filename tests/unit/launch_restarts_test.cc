@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::launch {
+namespace rueda::launch::restarts_test {
 namespace {
 
 TEST(Restarts, a_failed_job_is_started_again_as_often_as_was_said) {
@@ -53,4 +53,4 @@ TEST(Restarts, the_end_of_a_try_follows_from_the_ends_of_its_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::restarts_test

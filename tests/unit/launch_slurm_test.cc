@@ -5,7 +5,7 @@
 #include "launch/slurm_allocation.h"
 #include "launch/starters/starter.h"
 
-namespace rueda::launch {
+namespace rueda::launch::slurm_test {
 namespace {
 
 using ::testing::Contains;
@@ -101,4 +101,4 @@ TEST(SrunCommand, options_of_the_whole_job_do_not_reach_it) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::slurm_test

@@ -4,7 +4,7 @@
 
 #include "rueda/store/arrived.h"
 
-namespace rueda::launch {
+namespace rueda::launch::start_progress_test {
 namespace {
 
 TEST(NoticePace, lines_of_a_log_become_rarer_and_a_terminal_is_kept_up_to_date) {
@@ -54,4 +54,4 @@ TEST(Arrival, key_names_the_rank) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::start_progress_test

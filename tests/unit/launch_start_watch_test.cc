@@ -4,7 +4,7 @@
 
 #include "rueda/base/release.h"
 
-namespace rueda::launch {
+namespace rueda::launch::start_watch_test {
 namespace {
 
 using Next = StartWatch::Decision::Next;
@@ -85,4 +85,4 @@ TEST(StartWatch, another_release_is_refused_with_the_hosts_that_have_it) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::start_watch_test

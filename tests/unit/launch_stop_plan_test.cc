@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace rueda::launch {
+namespace rueda::launch::stop_plan_test {
 namespace {
 
 using Answer = StopPlan::Answer;
@@ -157,4 +157,4 @@ TEST(StopPlan, host_lost_after_the_user_stopped_the_job_is_no_cause) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::stop_plan_test

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-namespace rueda::memory {
+namespace rueda::memory::arena_test {
 namespace {
 
 TEST(SharedMemory, shows_the_same_bytes_at_both_ends) {
@@ -207,4 +207,4 @@ TEST(Arena, a_child_of_an_arena_without_blocks_can_touch_nothing_of_it) {
 }
 
 }  // namespace
-}  // namespace rueda::memory
+}  // namespace rueda::memory::arena_test

@@ -9,7 +9,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-namespace rueda::cuda {
+namespace rueda::cuda::memory_cuda_abi_test {
 namespace {
 
 // cuda.h makes macros of some names, so they are only used with a prefix.
@@ -106,7 +106,7 @@ TEST(CudaAbi, is_that_of_the_header_of_nvidia) {
 }
 
 }  // namespace
-}  // namespace rueda::cuda
+}  // namespace rueda::cuda::memory_cuda_abi_test
 #else
 TEST(CudaAbi, is_that_of_the_header_of_nvidia) { GTEST_SKIP() << "no package has brought cudaTypedefs.h"; }
 #endif

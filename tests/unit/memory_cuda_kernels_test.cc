@@ -10,7 +10,7 @@
 #include "kernels_reference.h"
 #include "rueda/memory/cuda/kernels.h"
 
-namespace rueda::cuda {
+namespace rueda::cuda::memory_cuda_kernels_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -407,4 +407,4 @@ TEST_F(CudaKernels, cast_every_value_of_16_bits_and_round_to_even) {
 }
 
 }  // namespace
-}  // namespace rueda::cuda
+}  // namespace rueda::cuda::memory_cuda_kernels_test

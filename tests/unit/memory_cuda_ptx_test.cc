@@ -15,7 +15,7 @@
 #include "rueda/base/types.h"
 #include "rueda/memory/cuda/kernels_ptx.h"
 
-namespace rueda::cuda {
+namespace rueda::cuda::memory_cuda_ptx_test {
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(CudaKernelsText, is_assembled_for_every_kind_of_device) {
 }
 
 }  // namespace
-}  // namespace rueda::cuda
+}  // namespace rueda::cuda::memory_cuda_ptx_test

@@ -12,7 +12,7 @@
 #include "rueda/memory/cuda/deferred_frees.h"
 #include "rueda/memory/cuda/kernels.h"
 
-namespace rueda::cuda {
+namespace rueda::cuda::memory_cuda_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -322,4 +322,4 @@ TEST_F(CudaBuffer, is_freed_once_however_it_moves) {
 }
 
 }  // namespace
-}  // namespace rueda::cuda
+}  // namespace rueda::cuda::memory_cuda_test

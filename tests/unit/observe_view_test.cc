@@ -7,7 +7,7 @@
 #include "observe/job_view.h"
 #include "observe/table.h"
 
-namespace rueda::observe {
+namespace rueda::observe::view_test {
 namespace {
 
 using testing::ElementsAre;
@@ -269,4 +269,4 @@ TEST(Fold, a_rank_without_python_stacks_says_why) {
 }
 
 }  // namespace
-}  // namespace rueda::observe
+}  // namespace rueda::observe::view_test

@@ -6,7 +6,7 @@
 #include "doctor/hardware.h"
 #include "preflight/launcher.h"
 
-namespace rueda::preflight {
+namespace rueda::preflight::findings_test {
 namespace {
 
 using testing::ElementsAre;
@@ -206,4 +206,4 @@ TEST(PreflightLauncher, a_reason_is_one_line) {
 }
 
 }  // namespace
-}  // namespace rueda::preflight
+}  // namespace rueda::preflight::findings_test

@@ -8,7 +8,7 @@
 
 #include "preflight/exchange.h"
 
-namespace rueda::preflight {
+namespace rueda::preflight::links_test {
 namespace {
 
 using testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(PreflightLinks, a_disturbed_exchange_does_not_invent_a_rate) {
 }
 
 }  // namespace
-}  // namespace rueda::preflight
+}  // namespace rueda::preflight::links_test

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace rueda::preflight {
+namespace rueda::preflight::outcome_test {
 namespace {
 
 using testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST(PreflightOutcome, one_host_and_none_are_reported) {
 }
 
 }  // namespace
-}  // namespace rueda::preflight
+}  // namespace rueda::preflight::outcome_test

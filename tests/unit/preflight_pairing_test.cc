@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace rueda::preflight {
+namespace rueda::preflight::pairing_test {
 namespace {
 
 TEST(PreflightPairing, every_pair_meets_once_and_nobody_is_in_two_places) {
@@ -45,4 +45,4 @@ TEST(PreflightPairing, packed_rounds_are_disjoint_and_bounded) {
 }
 
 }  // namespace
-}  // namespace rueda::preflight
+}  // namespace rueda::preflight::pairing_test

@@ -8,7 +8,7 @@
 
 #include "rueda/transport/sim/sim.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::backends_test {
 namespace {
 
 using testing::Each;
@@ -161,4 +161,4 @@ TEST(AttachedBackends, bring_up_the_channels_that_calls_need_and_no_others) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::backends_test

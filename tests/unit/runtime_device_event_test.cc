@@ -8,7 +8,7 @@
 
 #include "rueda/runtime/operations.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::device_event_test {
 namespace {
 
 using testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST_F(Launched, in_host_memory_waiting_on_a_stream_is_waiting_for_the_operation
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::device_event_test

@@ -1,7 +1,7 @@
 // One queue, several backends: what overlaps, what waits for what, and what becomes of failures.
 #include "runtime_dispatcher_fixture.h"
 
-namespace rueda::runtime::dispatcher_test {
+namespace rueda::runtime::dispatcher_test::runtime_dispatcher_test {
 namespace {
 
 using testing::ElementsAre;
@@ -206,4 +206,4 @@ TEST_F(OneRank, what_others_started_in_vain_is_discarded_without_tensors_of_this
 }
 
 }  // namespace
-}  // namespace rueda::runtime::dispatcher_test
+}  // namespace rueda::runtime::dispatcher_test::runtime_dispatcher_test

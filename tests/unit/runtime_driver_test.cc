@@ -6,7 +6,7 @@
 
 #include "rueda/base/unique_fd.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::driver_test {
 namespace {
 
 // Every turn moves something; after so many the operation is done.
@@ -110,4 +110,4 @@ TEST_F(Driving, work_that_needs_polling_is_looked_at_again_and_again_without_sle
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::driver_test

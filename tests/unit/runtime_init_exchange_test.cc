@@ -11,7 +11,7 @@
 #include "rueda/runtime/init_exchange.h"
 #include "rueda/store/ended.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::init_exchange_test {
 namespace {
 
 using testing::HasSubstr;
@@ -263,4 +263,4 @@ TEST(InitExchange, a_rank_lost_before_and_not_back_is_named_soon) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::init_exchange_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::runtime {
+namespace rueda::runtime::init_wait_test {
 namespace {
 
 using testing::ElementsAre;
@@ -63,4 +63,4 @@ TEST(InitWait, in_a_large_world_only_rank_0_says_which_other_ranks_are_missing) 
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::init_wait_test

@@ -10,7 +10,7 @@
 #include "rueda/transport/sim/sim.h"
 #include "runtime_links_world.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::links_star_test {
 namespace {
 
 using testing::ElementsAre;
@@ -154,4 +154,4 @@ TEST(LinksLoss, what_is_no_control_message_loses_the_control_channel_it_came_on)
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::links_star_test

@@ -12,7 +12,7 @@
 #include "rueda/base/limits.h"
 #include "runtime_links_world.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::links_test {
 namespace {
 
 using testing::AllOf;
@@ -314,4 +314,4 @@ TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::links_test

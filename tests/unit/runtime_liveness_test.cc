@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::runtime {
+namespace rueda::runtime::liveness_test {
 namespace {
 
 TEST(Liveness, coordinator_names_the_rank_that_fell_silent) {
@@ -46,4 +46,4 @@ TEST(Liveness, keeps_the_offset_of_the_fastest_round_trip) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::liveness_test

@@ -4,7 +4,7 @@
 #include "rueda/runtime/links.h"
 #include "rueda/runtime/peer_info.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::nccl_choice_test {
 namespace {
 
 using testing::AllOf;
@@ -81,4 +81,4 @@ TEST(DeviceMpiChoice, cuda_memory_is_given_to_mpi_only_where_all_ranks_can_and_r
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::nccl_choice_test

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace rueda::runtime {
+namespace rueda::runtime::operations_test {
 namespace {
 
 using testing::HasSubstr;
@@ -120,4 +120,4 @@ TEST(Operations, forget_a_released_handle_but_let_it_finish) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::operations_test

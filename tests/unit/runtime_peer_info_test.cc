@@ -7,7 +7,7 @@
 
 #include "rueda/runtime/local_ranks.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::peer_info_test {
 namespace {
 
 using testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST(LocalRanks, those_that_cannot_share_memory_are_named_once_with_the_cause) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::peer_info_test

@@ -5,7 +5,7 @@
 
 #include "rueda/base/limits.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::static_sets_test {
 namespace {
 
 using Sets = std::vector<std::vector<Rank>>;
@@ -79,4 +79,4 @@ TEST(StaticSets, refuse_bad_ranks_and_more_sets_than_may_exist) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::static_sets_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::runtime {
+namespace rueda::runtime::suspicions_test {
 namespace {
 
 constexpr Nanos kStart = 100 * kSecond;
@@ -48,4 +48,4 @@ TEST(Suspicions, a_suspect_that_does_not_answer_in_time_is_lost) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::suspicions_test

@@ -9,7 +9,7 @@
 #include "rueda/backend/native/native.h"
 #include "rueda/control/rounds.h"
 
-namespace rueda::runtime {
+namespace rueda::runtime::treatment_test {
 namespace {
 
 using control::Request;
@@ -104,4 +104,4 @@ TEST_F(HostAndDevice, a_set_that_this_rank_has_not_yet_come_to_is_treated_as_the
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::treatment_test

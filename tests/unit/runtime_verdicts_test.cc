@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace rueda::runtime {
+namespace rueda::runtime::verdicts_test {
 namespace {
 
 using testing::ElementsAre;
@@ -287,4 +287,4 @@ TEST_F(OnAnotherRank, a_call_that_failed_by_a_loss_waits_for_the_culprit_and_ano
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::verdicts_test

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-namespace rueda::runtime {
+namespace rueda::runtime::wake_filter_test {
 namespace {
 
 bool would_wake(const WakeFilter& filter, int within_ms = 0) {
@@ -74,4 +74,4 @@ TEST(WakeFilter, of_nothing_wakes_nobody) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::wake_filter_test

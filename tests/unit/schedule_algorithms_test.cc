@@ -8,7 +8,7 @@
 #include "rueda/schedule/verify.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::algorithms_test {
 namespace {
 
 void expect_right(const Spec& spec, const Topology& topology, const Algorithm& algorithm) {
@@ -239,4 +239,4 @@ TEST(schedule_literature, two_level_algorithms_cross_between_hosts_once_per_host
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::algorithms_test

@@ -6,7 +6,7 @@
 #include "rueda/schedule/blocks.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::builder_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -113,4 +113,4 @@ TEST(schedule_topology, knows_regular_from_irregular) {
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::builder_test

@@ -5,7 +5,7 @@
 #include "rueda/schedule/algorithm.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::choose_test {
 namespace {
 
 using testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST(schedule_choose, refuses_specs_whose_parts_do_not_fit) {
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::choose_test

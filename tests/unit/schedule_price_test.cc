@@ -6,7 +6,7 @@
 #include "rueda/schedule/builder.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::price_test {
 namespace {
 
 std::vector<Schedule> build_all(const Spec& spec, const Topology& topology, std::string_view name) {
@@ -267,4 +267,4 @@ TEST(schedule_price, formulas_agree_with_virtual_time_within_a_factor_of_three) 
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::price_test

@@ -9,7 +9,7 @@
 #include "rueda/schedule/verify.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::property_test {
 namespace {
 
 // Dense host indices in order of first rank, as a Topology holds them.
@@ -84,4 +84,4 @@ TEST(schedule_property, equal_values_give_equal_choices_and_schedules) {
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::property_test

@@ -10,7 +10,7 @@
 #include "rueda/schedule/first_write.h"
 #include "schedule_cases.h"
 
-namespace rueda::schedule {
+namespace rueda::schedule::verify_test {
 namespace {
 
 using testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST(schedule_verify, finds_a_barrier_that_some_rank_may_leave_early) {
 }
 
 }  // namespace
-}  // namespace rueda::schedule
+}  // namespace rueda::schedule::verify_test

@@ -17,7 +17,7 @@
 #include "rueda/status/folder.h"
 #include "rueda/status/textfile.h"
 
-namespace rueda::status {
+namespace rueda::status::endpoint_test {
 namespace {
 
 using testing::ElementsAre;
@@ -207,4 +207,4 @@ TEST_F(EndpointTest, a_metrics_file_is_replaced_as_a_whole) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::endpoint_test

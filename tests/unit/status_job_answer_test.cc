@@ -5,7 +5,7 @@
 
 #include "rueda/base/release.h"
 
-namespace rueda::status {
+namespace rueda::status::job_answer_test {
 namespace {
 
 using testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(JobAnswer, a_launcher_of_another_release_is_named) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::job_answer_test

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace rueda::status {
+namespace rueda::status::job_news_test {
 namespace {
 
 const JobNews kNews{.held = {{.rank = 3, .state = ProcessState::kStopped}}, .without_agent = {4, 5}};
@@ -46,4 +46,4 @@ TEST(JobNews, are_refused_unless_they_are_whole_and_about_ranks) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::job_news_test

@@ -16,7 +16,7 @@
 #include "rueda/status/scrape.h"
 #include "rueda/status/token_file.h"
 
-namespace rueda::status {
+namespace rueda::status::metrics_port_test {
 namespace {
 
 using testing::EndsWith;
@@ -250,4 +250,4 @@ TEST_F(TokenFile, a_given_token_is_long_and_one_word) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::metrics_port_test

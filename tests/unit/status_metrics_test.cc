@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace rueda::status {
+namespace rueda::status::metrics_test {
 namespace {
 
 using testing::HasSubstr;
@@ -144,4 +144,4 @@ TEST(MetricsJson, holds_every_family_with_its_samples) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::metrics_test

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace rueda::status {
+namespace rueda::status::scrape_test {
 namespace {
 
 using testing::AllOf;
@@ -88,4 +88,4 @@ RC_GTEST_PROP(Scrape, no_bytes_open_the_metrics_without_the_token, (const std::s
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::scrape_test

@@ -16,7 +16,7 @@
 #include "rueda/base/check.h"
 #include "rueda/base/unique_fd.h"
 
-namespace rueda::status {
+namespace rueda::status::stacks_test {
 namespace {
 
 using testing::HasSubstr;
@@ -259,4 +259,4 @@ TEST(PythonStacks, a_source_without_descriptors_or_handler_is_refused) {
 }
 
 }  // namespace
-}  // namespace rueda::status
+}  // namespace rueda::status::stacks_test

@@ -8,7 +8,7 @@
 
 #include "rueda/store/file_run.h"
 
-namespace rueda::store {
+namespace rueda::store::file_run_test {
 namespace {
 
 class StoreFileRun : public testing::Test {
@@ -90,4 +90,4 @@ TEST_F(StoreFileRun, jobs_that_share_a_directory_do_not_meet) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::file_run_test

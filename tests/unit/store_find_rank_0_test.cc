@@ -11,7 +11,7 @@
 #include "rueda/store/store_url.h"
 #include "rueda/store/world.h"
 
-namespace rueda::store {
+namespace rueda::store::find_rank_0_test {
 namespace {
 
 using ::testing::AllOf;
@@ -136,4 +136,4 @@ TEST_P(StoreFindRank0, with_the_users_key_a_job_of_this_name_on_a_seed_port_is_p
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::find_rank_0_test

@@ -9,7 +9,7 @@
 #include "rueda/store/lineage.h"
 #include "store_detected.h"
 
-namespace rueda::store {
+namespace rueda::store::innermost_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -306,4 +306,4 @@ TEST(StoreLineage, shows_an_environment_as_it_was_when_the_program_began) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::innermost_test

@@ -3,7 +3,7 @@
 
 #include "store_detected.h"
 
-namespace rueda::store {
+namespace rueda::store::nesting_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -112,4 +112,4 @@ TEST(StoreNesting, a_requeued_job_of_slurm_is_another_job) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::nesting_test

@@ -16,7 +16,7 @@
 #include "rueda/store/socket.h"
 #include "rueda/store/world.h"
 
-namespace rueda::store {
+namespace rueda::store::pmi_test {
 namespace {
 
 using ::testing::AllOf;
@@ -180,4 +180,4 @@ TEST(StorePmix, without_a_server_there_is_no_space) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::pmi_test

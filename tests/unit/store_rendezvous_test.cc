@@ -20,7 +20,7 @@
 #include "rueda/store/user_key.h"
 #include "rueda/store/world.h"
 
-namespace rueda::store {
+namespace rueda::store::rendezvous_test {
 namespace {
 
 using ::testing::AllOf;
@@ -366,4 +366,4 @@ TEST(StoreAddress, ipv6_loopback_serves_and_is_dialled) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::rendezvous_test

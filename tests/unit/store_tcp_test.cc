@@ -13,7 +13,7 @@
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
 
-namespace rueda::store {
+namespace rueda::store::tcp_test {
 namespace {
 
 using ::testing::AllOf;
@@ -264,4 +264,4 @@ TEST_F(StoreTcp, the_server_listens_on_the_chosen_address_only) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::tcp_test

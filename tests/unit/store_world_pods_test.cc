@@ -6,7 +6,7 @@
 #include "rueda/store/world.h"
 #include "store_detected.h"
 
-namespace rueda::store {
+namespace rueda::store::world_pods_test {
 namespace {
 
 using ::testing::AllOf;
@@ -94,4 +94,4 @@ TEST(StoreWorldPods, names_of_jax_distributed_give_rank_size_and_place) {
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::world_pods_test

@@ -16,7 +16,7 @@
 #include "rueda/store/store_url.h"
 #include "store_detected.h"
 
-namespace rueda::store {
+namespace rueda::store::world_test {
 namespace {
 
 using ::testing::AllOf;
@@ -374,4 +374,4 @@ TEST(StoreWorld, seed_ports_are_sixteen_different_ones_that_no_program_is_given_
 }
 
 }  // namespace
-}  // namespace rueda::store
+}  // namespace rueda::store::world_test

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <random>
 
-namespace rueda::timeline {
+namespace rueda::timeline::attribution_test {
 namespace {
 
 TEST(Attribution, a_step_without_calls_is_computing_and_input) {
@@ -118,4 +118,4 @@ TEST(Attribution, every_moment_of_random_steps_is_counted_once) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::attribution_test

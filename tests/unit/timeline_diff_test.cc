@@ -7,7 +7,7 @@
 #include "timeline/summary.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::diff_test {
 namespace {
 
 using testing::HasSubstr;
@@ -112,4 +112,4 @@ TEST_F(SummaryTest, a_diff_names_the_link_that_is_slow_in_one_of_the_jobs) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::diff_test

@@ -5,7 +5,7 @@
 
 #include "timeline/job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::division_test {
 namespace {
 
 RankFile rank_with(int64_t marks, Nanos first, Nanos last) {
@@ -37,4 +37,4 @@ TEST(Division, as_many_marks_that_are_all_a_step_later_are_not) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::division_test

@@ -6,7 +6,7 @@
 #include "timeline/trace_writer.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::files_test {
 namespace {
 
 using testing::AllOf;
@@ -126,4 +126,4 @@ TEST_F(JobFiles, a_merge_writes_over_no_record_and_leaves_a_file_that_it_cannot_
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::files_test

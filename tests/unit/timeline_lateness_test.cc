@@ -7,7 +7,7 @@
 #include "timeline/summary.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::lateness_test {
 namespace {
 
 using testing::HasSubstr;
@@ -232,4 +232,4 @@ TEST_F(SummaryTest, one_long_wait_of_a_rank_hides_no_slow_one) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::lateness_test

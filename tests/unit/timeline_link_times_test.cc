@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace rueda::timeline {
+namespace rueda::timeline::link_times_test {
 namespace {
 
 using testing::IsEmpty;
@@ -94,4 +94,4 @@ TEST(LinkTimes, every_moment_of_random_messages_is_counted_once) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::link_times_test

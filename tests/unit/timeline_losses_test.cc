@@ -7,7 +7,7 @@
 
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::losses_test {
 namespace {
 
 using testing::AllOf;
@@ -154,4 +154,4 @@ TEST_F(LostRecords, a_file_that_holds_nothing_is_told) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::losses_test

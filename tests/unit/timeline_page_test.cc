@@ -7,7 +7,7 @@
 #include "timeline/summary.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::page_test {
 namespace {
 
 using testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST(TimelineText, names_stay_on_their_line_and_are_cut_between_characters) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::page_test

@@ -7,7 +7,7 @@
 #include "timeline/record_files.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::sent_record_test {
 namespace {
 
 using testing::HasSubstr;
@@ -45,4 +45,4 @@ TEST_F(SentRecord, what_is_none_is_refused_in_words_and_replaces_nothing) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::sent_record_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace rueda::timeline {
+namespace rueda::timeline::slow_links_test {
 namespace {
 
 using testing::AllOf;
@@ -151,4 +151,4 @@ TEST_F(SlowLinks, are_named_with_their_host_and_the_speeds_of_the_table_and_the_
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::slow_links_test

@@ -9,7 +9,7 @@
 #include "timeline/words.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::step_rows_test {
 namespace {
 
 using testing::ElementsAre;
@@ -75,4 +75,4 @@ TEST_F(SummaryTest, steps_that_are_taken_together_still_say_it_in_bounded_memory
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::step_rows_test

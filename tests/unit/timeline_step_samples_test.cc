@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::timeline {
+namespace rueda::timeline::step_samples_test {
 namespace {
 
 // Every tenth step is late, whatever the others do: no period may hide from the steps that are kept.
@@ -39,4 +39,4 @@ TEST(StepSamples, are_regular_only_if_most_late_steps_are_equally_far_apart) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::step_samples_test

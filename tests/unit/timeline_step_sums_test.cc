@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::timeline {
+namespace rueda::timeline::step_sums_test {
 namespace {
 
 TEST(StepSums, of_nothing_no_steps_hold_a_part) {
@@ -60,4 +60,4 @@ TEST(StepSums, steps_without_a_value_may_be_left_out) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::step_sums_test

@@ -4,7 +4,7 @@
 
 #include "timeline/step_sources.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::steps_test {
 namespace {
 
 TEST(StepSources, of_two_in_turn_the_first_counts) {
@@ -43,4 +43,4 @@ TEST(StepSources, a_file_with_more_sources_than_a_program_has_is_bounded) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::steps_test

@@ -19,7 +19,7 @@
 #include "timeline/trace_writer.h"
 #include "timeline_planned_job.h"
 
-namespace rueda::timeline {
+namespace rueda::timeline::summary_test {
 namespace {
 
 using testing::HasSubstr;
@@ -314,4 +314,4 @@ TEST_F(SummaryTest, memory_does_not_grow_with_the_number_of_steps) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::summary_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::timeline {
+namespace rueda::timeline::typical_test {
 namespace {
 
 TEST(Typical, is_the_mean_of_all_but_the_longest) {
@@ -31,4 +31,4 @@ TEST(Typical, of_very_many_values_evenly_spread_ones_are_kept) {
 }
 
 }  // namespace
-}  // namespace rueda::timeline
+}  // namespace rueda::timeline::typical_test

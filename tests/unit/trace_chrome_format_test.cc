@@ -5,7 +5,7 @@
 
 #include "rueda/trace/chrome_format.h"
 
-namespace rueda::trace {
+namespace rueda::trace::chrome_format_test {
 namespace {
 
 using nlohmann::json;
@@ -108,4 +108,4 @@ TEST(ChromeFormat, begins_and_ends_stay_balanced_around_a_gap) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::chrome_format_test

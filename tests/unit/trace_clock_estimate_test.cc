@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-namespace rueda::trace {
+namespace rueda::trace::clock_estimate_test {
 namespace {
 
 // Two clocks: true_offset(t) is what must be added to a time of the first to get that of the second.
@@ -147,4 +147,4 @@ TEST(ClockEstimate, a_job_of_many_days_takes_bounded_memory_and_stays_right) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::clock_estimate_test

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace rueda::trace {
+namespace rueda::trace::flight_writer_test {
 namespace {
 
 class FlightWriterTest : public testing::Test {
@@ -105,4 +105,4 @@ TEST_F(FlightWriterTest, a_file_that_is_being_recorded_is_not_replaced) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::flight_writer_test

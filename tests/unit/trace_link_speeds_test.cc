@@ -6,7 +6,7 @@
 
 #include <functional>
 
-namespace rueda::trace {
+namespace rueda::trace::link_speeds_test {
 namespace {
 
 using testing::IsEmpty;
@@ -192,4 +192,4 @@ TEST(LinkSpeeds, numbers_of_damaged_files_are_harmless) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::link_speeds_test

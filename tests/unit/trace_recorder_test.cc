@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-namespace rueda::trace {
+namespace rueda::trace::recorder_test {
 namespace {
 
 class RecorderTest : public testing::Test {
@@ -293,4 +293,4 @@ TEST_F(RecorderTest, many_threads_may_record_while_files_come_and_go) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::recorder_test

@@ -18,7 +18,7 @@
 #include "rueda/trace/event_codec.h"
 #include "rueda/trace/trace_file.h"
 
-namespace rueda::trace {
+namespace rueda::trace::timeline_test {
 namespace {
 
 using nlohmann::json;
@@ -339,4 +339,4 @@ TEST_F(TimelineTest, a_job_killed_at_any_moment_leaves_a_readable_file) {
 }
 
 }  // namespace
-}  // namespace rueda::trace
+}  // namespace rueda::trace::timeline_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace rueda::transport {
+namespace rueda::transport::arrivals_test {
 namespace {
 
 TEST(Arrivals, count_from_the_moment_at_which_a_part_was_read_and_nothing_more_was_there) {
@@ -37,4 +37,4 @@ TEST(Arrivals, messages_that_had_come_as_a_whole_and_idle_times_say_nothing) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::arrivals_test

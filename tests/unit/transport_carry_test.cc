@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <random>
 
-namespace rueda::transport {
+namespace rueda::transport::carry_test {
 namespace {
 
 // Checks that pieces come in order and in whole granules.
@@ -81,4 +81,4 @@ TEST(Carry, is_not_used_where_nobody_consumes) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::carry_test

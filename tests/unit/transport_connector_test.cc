@@ -14,7 +14,7 @@
 
 #include "rueda/transport/shm/descriptors.h"
 
-namespace rueda::transport {
+namespace rueda::transport::connector_test {
 namespace {
 
 using testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(PollerTest, its_timer_makes_the_descriptor_readable_and_silence_does_not) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::connector_test

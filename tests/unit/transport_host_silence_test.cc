@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace rueda::transport {
+namespace rueda::transport::host_silence_test {
 namespace {
 
 constexpr Nanos kBegin = 1000 * kSecond, kTimeout = 30 * kSecond;
@@ -82,4 +82,4 @@ TEST(HostSilence, the_kernel_gives_up_later) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::host_silence_test

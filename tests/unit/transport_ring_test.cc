@@ -8,7 +8,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/transport/shm/ring_mapping.h"
 
-namespace rueda::transport {
+namespace rueda::transport::ring_test {
 namespace {
 
 struct Pair {
@@ -116,4 +116,4 @@ TEST(RingMapping, memory_of_an_impossible_size_is_refused) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::ring_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace rueda::transport {
+namespace rueda::transport::sim_test {
 namespace {
 
 struct Trio {
@@ -92,4 +92,4 @@ TEST(Sim, a_dropped_rank_is_a_loss_to_all_others_with_the_given_reason) {
 }
 
 }  // namespace
-}  // namespace rueda::transport
+}  // namespace rueda::transport::sim_test

@@ -8,7 +8,7 @@
 
 #include <type_traits>
 
-namespace rueda::transport::ucx {
+namespace rueda::transport::ucx::transport_ucx_api_test {
 namespace {
 
 #define EXPECT_FIELD(Mine, mine, Theirs, theirs)             \
@@ -109,7 +109,7 @@ TEST(UcxHeaders, the_functions_take_what_those_of_ucp_take) {
 }
 
 }  // namespace
-}  // namespace rueda::transport::ucx
+}  // namespace rueda::transport::ucx::transport_ucx_api_test
 #else
 TEST(UcxHeaders, are_not_installed) { GTEST_SKIP() << "install libucx-dev to compare the layouts"; }
 #endif

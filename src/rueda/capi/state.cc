@@ -48,20 +48,20 @@ State& state() {
   return *instance;
 }
 
-void before_fork() {
+void memory_before_fork() {
   state().arena_mutex.lock();
   for (const auto& one : state().inherited) one->before_fork();
   if (state().arena) state().arena->before_fork();
 }
 
-void after_fork_in_parent() {
+void memory_after_fork_in_parent() {
   for (const auto& one : state().inherited) one->after_fork_in_parent();
   if (state().arena) state().arena->after_fork_in_parent();
   state().arena_mutex.unlock();
 }
 
 // The child allocates nothing from the arena of its parent any more. It makes an arena of its own.
-void after_fork_in_child() {
+void memory_after_fork_in_child() {
   for (const auto& one : state().inherited) one->after_fork_in_child();
   if (state().arena) {
     state().arena->after_fork_in_child();
@@ -158,7 +158,7 @@ Result<std::shared_ptr<memory::Arena>> arena() {
   if (!made.is_ok()) return s.arena_status = made.status();
   s.arena = std::move(made).value();
   [[maybe_unused]] static const int registered =
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+      pthread_atfork(memory_before_fork, memory_after_fork_in_parent, memory_after_fork_in_child);
   return s.arena;
 }
 

@@ -7,7 +7,7 @@ namespace rueda::control {
 namespace {
 
 // What a rank has said is old news after a few missed heartbeats.
-constexpr Nanos kFactsLast = 3 * kSecond;
+constexpr Nanos kReportsLast = 3 * kSecond;
 
 Verdict verdict_about(const std::pair<Rank, Rank>& link, Nanos age, bool is_over) {
   Verdict verdict{.fault = Fault::kCutLink, .rank = link.second, .is_over = is_over, .age = age};
@@ -30,7 +30,7 @@ void Reach::on_facts(Rank from, const std::vector<Unreached>& unreached, Nanos n
 const std::vector<Unreached>& Reach::mine(Nanos now) const {
   static const std::vector<Unreached> kNone;
   const auto said = said_.find(me_);
-  return said == said_.end() || now - said->second.at > kFactsLast ? kNone : said->second.unreached;
+  return said == said_.end() || now - said->second.at > kReportsLast ? kNone : said->second.unreached;
 }
 
 Nanos Reach::silence(Rank of, Nanos now) const {
@@ -53,7 +53,7 @@ Nanos Reach::host_silence(Rank of, Nanos now) const {
 std::vector<Verdict> Reach::cut_links(const std::set<Rank>& held, Nanos limit, Nanos now) {
   std::map<Link, Nanos> found;
   for (const auto& [from, said] : said_) {
-    if (from == me_ || held.contains(from) || now - said.at > kFactsLast) continue;
+    if (from == me_ || held.contains(from) || now - said.at > kReportsLast) continue;
     for (const Unreached& one : said.unreached) {
       if (!is_known(one.of) || held.contains(one.of) || one.age < limit) continue;
       if (host_of(one.of) == host_of(me_) || host_of(from) == host_of(me_)) continue;

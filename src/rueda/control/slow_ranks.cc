@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kMuch = 0.3;  // of the time; ranks that do the same wait for one another for less
 constexpr Nanos kCertainAfter = 30 * kSecond;
-constexpr Nanos kOverAfter = 30 * kSecond;  // without much waiting
+constexpr Nanos kFastAgainAfter = 30 * kSecond;  // without much waiting
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::vector<Verdict> SlowRanks::tick(const std::vector<Awaited::Straggler>& foun
     const bool is_told = told.contains(rank);
     Verdict verdict{
         .fault = Fault::kSlow, .rank = rank, .age = slow.seen - slow.since, .waited = slow.waited};
-    if (now - slow.seen >= kOverAfter || is_told) {
+    if (now - slow.seen >= kFastAgainAfter || is_told) {
       verdict.is_over = true;
       if (slow.is_said && !is_told) news.push_back(verdict);
       slow = {.said_at = slow.said_at};

@@ -16,7 +16,7 @@ namespace {
 // not another follows.
 constexpr size_t kMaxNamesOfRank = 6;
 constexpr size_t kMaxListedTensors = 20;
-constexpr size_t kMaxListedRanks = 64;
+constexpr size_t kMaxRanksNamed = 64;
 
 std::string seconds_text(Nanos duration) {
   std::array<char, 32> text{};
@@ -98,8 +98,8 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
       "that has run out of data calls join().\nMissing ranks:";
   size_t listed = 0;
   for (const auto& [rank, missing] : ranks) {
-    if (listed++ == kMaxListedRanks) {
-      report.text += "\n… and " + std::to_string(ranks.size() - kMaxListedRanks) + " more ranks";
+    if (listed++ == kMaxRanksNamed) {
+      report.text += "\n… and " + std::to_string(ranks.size() - kMaxRanksNamed) + " more ranks";
       break;
     }
     report.text += rank_line(rank, missing);

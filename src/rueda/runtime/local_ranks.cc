@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kNoArenaBytes = 4096;  // stands for "no arena": every rank passes three descriptors
 constexpr size_t kMaxArenaBytes = size_t{1} << 46;
-constexpr size_t kMaxListed = 6;
+constexpr size_t kMaxListedRanks = 6;
 
 }  // namespace
 
@@ -83,7 +83,7 @@ std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {
     return "rank " + std::to_string(rank) + " (host " + all[static_cast<size_t>(rank)].host + ")";
   };
   const PeerInfo& first = all[static_cast<size_t>(without.front())];
-  return "ranks that cannot share memory with their host: " + list_first(without, kMaxListed, name) +
+  return "ranks that cannot share memory with their host: " + list_first(without, kMaxListedRanks, name) +
          ". Their data goes through the network stack also inside the host, which is slower. Rank " +
          std::to_string(without.front()) + " says: " + first.shared_memory_fault +
          " Allow memfd_create in the container's seccomp profile, and files of any size (ulimit -f "

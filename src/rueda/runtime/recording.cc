@@ -23,7 +23,7 @@ std::string command_line() {
   return text;
 }
 
-constexpr Nanos kShortestWait = 2 * kMicrosecond;
+constexpr Nanos kShortestRecorded = 2 * kMicrosecond;
 constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channel
 
 }  // namespace
@@ -91,7 +91,7 @@ void Recording::begin_epoch(const Session& session) {
 }
 
 void Recording::waited(Nanos begin, Nanos end) {
-  if (end - begin >= kShortestWait)
+  if (end - begin >= kShortestRecorded)
     timeline_->record(TraceSpan{.kind = SpanKind::kWait, .begin = begin, .end = end});
 }
 

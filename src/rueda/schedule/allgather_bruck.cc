@@ -10,6 +10,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace allgather_bruck {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -47,11 +48,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allgather_bruck
 
 const Algorithm kAllgatherBruck{.name = "bruck",
                                 .what = Collective::kAllgather,
                                 .preserves_order = PreservesOrder::kAlways,
-                                .cost_us = cost_us,
-                                .build = build};
+                                .cost_us = allgather_bruck::cost_us,
+                                .build = allgather_bruck::build};
 
 }  // namespace rueda::schedule

@@ -7,6 +7,7 @@
 #include "rueda/schedule/owners.h"
 
 namespace rueda::schedule {
+namespace allgather_direct {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -28,11 +29,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allgather_direct
 
 const Algorithm kAllgatherDirect{.name = "direct",
                                  .what = Collective::kAllgather,
                                  .preserves_order = PreservesOrder::kAlways,
-                                 .cost_us = cost_us,
-                                 .build = build};
+                                 .cost_us = allgather_direct::cost_us,
+                                 .build = allgather_direct::build};
 
 }  // namespace rueda::schedule

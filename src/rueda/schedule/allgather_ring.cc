@@ -6,6 +6,7 @@
 #include "rueda/schedule/ring.h"
 
 namespace rueda::schedule {
+namespace allgather_ring {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -25,11 +26,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allgather_ring
 
 const Algorithm kAllgatherRing{.name = "ring",
                                .what = Collective::kAllgather,
                                .preserves_order = PreservesOrder::kAlways,
-                               .cost_us = cost_us,
-                               .build = build};
+                               .cost_us = allgather_ring::cost_us,
+                               .build = allgather_ring::build};
 
 }  // namespace rueda::schedule

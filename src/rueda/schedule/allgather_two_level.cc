@@ -6,6 +6,7 @@
 #include "rueda/schedule/owners.h"
 
 namespace rueda::schedule {
+namespace allgather_two_level {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -41,11 +42,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allgather_two_level
 
 const Algorithm kAllgatherTwoLevel{.name = "two_level",
                                    .what = Collective::kAllgather,
                                    .preserves_order = PreservesOrder::kAlways,
-                                   .cost_us = cost_us,
-                                   .build = build};
+                                   .cost_us = allgather_two_level::cost_us,
+                                   .build = allgather_two_level::build};
 
 }  // namespace rueda::schedule

@@ -10,6 +10,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace allreduce_adasum {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -47,12 +48,13 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_adasum
 
 // The tree over ranks is the canonical order of Adasum, so no other algorithm may be chosen for it.
 const Algorithm kAllreduceAdasum{.name = "adasum",
                                  .what = Collective::kAllreduce,
                                  .preserves_order = PreservesOrder::kAlways,
-                                 .cost_us = cost_us,
-                                 .build = build};
+                                 .cost_us = allreduce_adasum::cost_us,
+                                 .build = allreduce_adasum::build};
 
 }  // namespace rueda::schedule

@@ -8,6 +8,7 @@
 #include "rueda/schedule/owners.h"
 
 namespace rueda::schedule {
+namespace allreduce_direct {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -36,11 +37,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_direct
 
 const Algorithm kAllreduceDirect{.name = "direct",
                                  .what = Collective::kAllreduce,
                                  .preserves_order = PreservesOrder::kAlways,
-                                 .cost_us = cost_us,
-                                 .build = build};
+                                 .cost_us = allreduce_direct::cost_us,
+                                 .build = allreduce_direct::build};
 
 }  // namespace rueda::schedule

@@ -10,6 +10,7 @@
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
+namespace allreduce_flat_gather {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -58,11 +59,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_flat_gather
 
 const Algorithm kAllreduceFlatGather{.name = "flat_gather",
                                      .what = Collective::kAllreduce,
                                      .preserves_order = PreservesOrder::kAlways,
-                                     .cost_us = cost_us,
-                                     .build = build};
+                                     .cost_us = allreduce_flat_gather::cost_us,
+                                     .build = allreduce_flat_gather::build};
 
 }  // namespace rueda::schedule

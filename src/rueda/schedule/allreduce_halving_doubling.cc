@@ -12,6 +12,7 @@
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
+namespace allreduce_halving_doubling {
 namespace {
 
 // Whether every rank's peer at this distance is on the same host.
@@ -164,11 +165,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_halving_doubling
 
 const Algorithm kAllreduceHalvingDoubling{.name = "halving_doubling",
                                           .what = Collective::kAllreduce,
                                           .preserves_order = PreservesOrder::kWhereHostsHaveOneRank,
-                                          .cost_us = cost_us,
-                                          .build = build};
+                                          .cost_us = allreduce_halving_doubling::cost_us,
+                                          .build = allreduce_halving_doubling::build};
 
 }  // namespace rueda::schedule

@@ -8,6 +8,7 @@
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
+namespace allreduce_recursive_doubling {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -60,11 +61,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_recursive_doubling
 
 const Algorithm kAllreduceRecursiveDoubling{.name = "recursive_doubling",
                                             .what = Collective::kAllreduce,
                                             .preserves_order = PreservesOrder::kWhereHostsHaveOneRank,
-                                            .cost_us = cost_us,
-                                            .build = build};
+                                            .cost_us = allreduce_recursive_doubling::cost_us,
+                                            .build = allreduce_recursive_doubling::build};
 
 }  // namespace rueda::schedule

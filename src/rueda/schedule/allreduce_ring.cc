@@ -8,6 +8,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace allreduce_ring {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -32,11 +33,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_ring
 
 const Algorithm kAllreduceRing{.name = "ring",
                                .what = Collective::kAllreduce,
                                .preserves_order = PreservesOrder::kNever,
-                               .cost_us = cost_us,
-                               .build = build};
+                               .cost_us = allreduce_ring::cost_us,
+                               .build = allreduce_ring::build};
 
 }  // namespace rueda::schedule

@@ -10,6 +10,7 @@
 #include "rueda/schedule/owners.h"
 
 namespace rueda::schedule {
+namespace allreduce_two_level {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -53,11 +54,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace allreduce_two_level
 
 const Algorithm kAllreduceTwoLevel{.name = "two_level",
                                    .what = Collective::kAllreduce,
                                    .preserves_order = PreservesOrder::kAlways,
-                                   .cost_us = cost_us,
-                                   .build = build};
+                                   .cost_us = allreduce_two_level::cost_us,
+                                   .build = allreduce_two_level::build};
 
 }  // namespace rueda::schedule

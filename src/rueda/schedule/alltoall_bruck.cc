@@ -9,6 +9,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace alltoall_bruck {
 namespace {
 
 bool is_even(const Spec& spec) {
@@ -51,11 +52,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace alltoall_bruck
 
 const Algorithm kAlltoallBruck{.name = "bruck",
                                .what = Collective::kAlltoall,
                                .preserves_order = PreservesOrder::kAlways,
-                               .cost_us = cost_us,
-                               .build = build};
+                               .cost_us = alltoall_bruck::cost_us,
+                               .build = alltoall_bruck::build};
 
 }  // namespace rueda::schedule

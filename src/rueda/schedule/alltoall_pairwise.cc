@@ -9,6 +9,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace alltoall_pairwise {
 namespace {
 
 constexpr size_t kInFlight =
@@ -46,11 +47,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace alltoall_pairwise
 
 const Algorithm kAlltoallPairwise{.name = "pairwise",
                                   .what = Collective::kAlltoall,
                                   .preserves_order = PreservesOrder::kAlways,
-                                  .cost_us = cost_us,
-                                  .build = build};
+                                  .cost_us = alltoall_pairwise::cost_us,
+                                  .build = alltoall_pairwise::build};
 
 }  // namespace rueda::schedule

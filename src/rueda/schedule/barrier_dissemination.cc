@@ -7,6 +7,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace barrier_dissemination {
 namespace {
 
 std::optional<double> cost_us(const Spec&, const Topology& topology) {
@@ -27,11 +28,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace barrier_dissemination
 
 const Algorithm kBarrierDissemination{.name = "dissemination",
                                       .what = Collective::kBarrier,
                                       .preserves_order = PreservesOrder::kAlways,
-                                      .cost_us = cost_us,
-                                      .build = build};
+                                      .cost_us = barrier_dissemination::cost_us,
+                                      .build = barrier_dissemination::build};
 
 }  // namespace rueda::schedule

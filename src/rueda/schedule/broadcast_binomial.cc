@@ -5,6 +5,7 @@
 #include "rueda/schedule/tree.h"
 
 namespace rueda::schedule {
+namespace broadcast_binomial {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -22,11 +23,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace broadcast_binomial
 
 const Algorithm kBroadcastBinomial{.name = "binomial",
                                    .what = Collective::kBroadcast,
                                    .preserves_order = PreservesOrder::kAlways,
-                                   .cost_us = cost_us,
-                                   .build = build};
+                                   .cost_us = broadcast_binomial::cost_us,
+                                   .build = broadcast_binomial::build};
 
 }  // namespace rueda::schedule

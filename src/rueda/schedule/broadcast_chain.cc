@@ -8,6 +8,7 @@
 #include "rueda/schedule/tree.h"
 
 namespace rueda::schedule {
+namespace broadcast_chain {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -32,11 +33,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace broadcast_chain
 
 const Algorithm kBroadcastChain{.name = "chain",
                                 .what = Collective::kBroadcast,
                                 .preserves_order = PreservesOrder::kAlways,
-                                .cost_us = cost_us,
-                                .build = build};
+                                .cost_us = broadcast_chain::cost_us,
+                                .build = broadcast_chain::build};
 
 }  // namespace rueda::schedule

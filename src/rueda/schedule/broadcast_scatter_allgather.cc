@@ -7,6 +7,7 @@
 #include "rueda/schedule/cost.h"
 
 namespace rueda::schedule {
+namespace broadcast_scatter_allgather {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -42,11 +43,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace broadcast_scatter_allgather
 
 const Algorithm kBroadcastScatterAllgather{.name = "scatter_allgather",
                                            .what = Collective::kBroadcast,
                                            .preserves_order = PreservesOrder::kAlways,
-                                           .cost_us = cost_us,
-                                           .build = build};
+                                           .cost_us = broadcast_scatter_allgather::cost_us,
+                                           .build = broadcast_scatter_allgather::build};
 
 }  // namespace rueda::schedule

@@ -7,6 +7,7 @@
 #include "rueda/schedule/tree.h"
 
 namespace rueda::schedule {
+namespace broadcast_two_level {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -32,11 +33,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace broadcast_two_level
 
 const Algorithm kBroadcastTwoLevel{.name = "two_level",
                                    .what = Collective::kBroadcast,
                                    .preserves_order = PreservesOrder::kAlways,
-                                   .cost_us = cost_us,
-                                   .build = build};
+                                   .cost_us = broadcast_two_level::cost_us,
+                                   .build = broadcast_two_level::build};
 
 }  // namespace rueda::schedule

@@ -5,6 +5,7 @@
 #include "rueda/schedule/owners.h"
 
 namespace rueda::schedule {
+namespace reducescatter_direct {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -28,11 +29,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace reducescatter_direct
 
 const Algorithm kReducescatterDirect{.name = "direct",
                                      .what = Collective::kReducescatter,
                                      .preserves_order = PreservesOrder::kAlways,
-                                     .cost_us = cost_us,
-                                     .build = build};
+                                     .cost_us = reducescatter_direct::cost_us,
+                                     .build = reducescatter_direct::build};
 
 }  // namespace rueda::schedule

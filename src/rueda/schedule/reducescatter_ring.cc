@@ -5,6 +5,7 @@
 #include "rueda/schedule/ring.h"
 
 namespace rueda::schedule {
+namespace reducescatter_ring {
 namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
@@ -25,11 +26,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 }
 
 }  // namespace
+}  // namespace reducescatter_ring
 
 const Algorithm kReducescatterRing{.name = "ring",
                                    .what = Collective::kReducescatter,
                                    .preserves_order = PreservesOrder::kNever,
-                                   .cost_us = cost_us,
-                                   .build = build};
+                                   .cost_us = reducescatter_ring::cost_us,
+                                   .build = reducescatter_ring::build};
 
 }  // namespace rueda::schedule

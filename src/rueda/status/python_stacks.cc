@@ -15,7 +15,7 @@ namespace rueda::status {
 namespace {
 
 constexpr Nanos kLockTime = 500 * kMillisecond;  // a hundred switch intervals of the interpreter
-constexpr size_t kMaxText = 256 << 10;
+constexpr size_t kMaxStacks = 256 << 10;
 
 struct State {
   std::mutex mutex;
@@ -49,7 +49,7 @@ bool take_answer(int fd, Deadline deadline) {
 std::string text_of(int fd) {
   struct stat about {};
   if (fstat(fd, &about) != 0) return {};
-  std::string text(std::min(static_cast<size_t>(about.st_size), kMaxText), '\0');
+  std::string text(std::min(static_cast<size_t>(about.st_size), kMaxStacks), '\0');
   const ssize_t got = pread(fd, text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);
   return text;

@@ -14,6 +14,9 @@
 
 namespace rueda::transport {
 
+// The events of a socket whose other side has closed the connection, or which is broken.
+inline constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+
 struct Watch {
   uint32_t ready = 0;  // EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLERR, EPOLLHUP
   [[nodiscard]] bool has(uint32_t events) const { return (ready & events) != 0; }

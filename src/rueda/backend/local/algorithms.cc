@@ -10,7 +10,7 @@
 namespace rueda::backend {
 namespace {
 
-constexpr size_t kLine = 64;
+constexpr size_t kCacheLine = 64;
 // A result is copied to the other ranks in blocks of this size, while it is still in the L1 cache
 // (half of one).
 constexpr size_t kBlockBytes = 16 << 10;
@@ -23,15 +23,15 @@ constexpr size_t kBudgetBytes = 2 << 20;
 // at cache lines.
 size_t LocalBackend::slice_begin(size_t count, Rank member) const {
   const size_t ranks = peers_.size() + 1;
-  const size_t line = std::max<size_t>(kLine / element_, 1);
+  const size_t line = std::max<size_t>(kCacheLine / element_, 1);
   const size_t each = ((count + ranks - 1) / ranks + line - 1) / line * line;
   return std::min(count, each * static_cast<size_t>(member));
 }
 
 void LocalBackend::reduce_posts() {
   if (call_.spec.what == Collective::kBarrier || bytes_ == 0) return;
-  alignas(kLine) std::byte mine[kInlineBytes];
-  alignas(kLine) std::byte result[kInlineBytes];
+  alignas(kCacheLine) std::byte mine[kInlineBytes];
+  alignas(kCacheLine) std::byte result[kInlineBytes];
   load_range(0, segments_.count(), mine);
   sources_.assign(peers_.size() + 1, mine);
   for (const Peer& peer : peers_) sources_[static_cast<size_t>(peer.member)] = post_of(peer).payload;

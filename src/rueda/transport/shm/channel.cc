@@ -15,7 +15,6 @@
 namespace rueda::transport {
 namespace {
 
-constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr size_t kPieceBytes =
     64 << 10;  // published at a time, so that a large message flows while it is copied
 constexpr size_t kInlineBytes =

@@ -19,7 +19,7 @@
 namespace rueda::transport {
 namespace {
 
-constexpr int kBacklog = 256;
+constexpr int kShmBacklog = 256;
 constexpr std::string_view kPrefix = "shm:";
 constexpr std::string_view kSocketPrefix = "rueda-";
 constexpr size_t kSocketNameBytes = kSocketPrefix.size() + 32;
@@ -73,7 +73,7 @@ class SharedMemoryTransport final : public Transport {
         connector_(options_.identity, ConnectionKind::kShm, *poller_, vet_user) {}
 
   Status open() {
-    Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kBacklog);
+    Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kShmBacklog);
     if (!listening.is_ok()) return listening.status();
     return connector_.listen_on(std::move(listening).value());
   }

@@ -17,7 +17,6 @@
 namespace rueda::transport {
 namespace {
 
-constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr size_t kHeaderBytes = sizeof(MessageHeader);
 constexpr size_t kMessagesPerCall = 8;
 constexpr Nanos kLastWords =

@@ -14,7 +14,7 @@
 namespace rueda::transport {
 namespace {
 
-constexpr int kBacklog = 1024;
+constexpr int kTcpBacklog = 1024;
 constexpr Nanos kLivenessPeriod = kSecond;
 constexpr Nanos kPushPeriod = 4 * kMillisecond;
 
@@ -47,7 +47,7 @@ class TcpTransport final : public Transport {
   Status open() {
     Result<SocketAddress> address = make_tcp_address(options_.bind_host, options_.bind_port);
     if (!address.is_ok()) return address.status();
-    Result<UniqueFd> listening = open_listening(address.value(), kBacklog);
+    Result<UniqueFd> listening = open_listening(address.value(), kTcpBacklog);
     if (!listening.is_ok()) return listening.status();
     address_ = host_and_port(options_.advertised_host.empty() ? options_.bind_host : options_.advertised_host,
                              own_address(listening.value().get()).port());

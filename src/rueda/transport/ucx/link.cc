@@ -15,12 +15,11 @@
 namespace rueda::transport {
 namespace {
 
-constexpr Nanos kDrainTime = kSecond;  // what is left to do is local, and takes milliseconds
+constexpr Nanos kLinkDrainTime = kSecond;  // what is left to do is local, and takes milliseconds
 // UCX has lost the peer. Its code does not say whether the process is dead or the network broken: that of its
 // TCP is "Endpoint timeout" for both (its uct_tcp_ep_set_failed). The socket does, because the
 // kernel closes it with the process. Between hosts the news may be lost once, and is sent again after 200 ms.
 constexpr Nanos kEndTime = 500 * kMillisecond;
-constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 UcxToken random_token() {
   UcxToken token;
@@ -182,7 +181,7 @@ bool UcxLink::progress(Nanos now) {
     leave("lost its UCX connection (" + site_.worker->describe(peer_error_) + ")");
   if (is_alive() && !channel_error_.is_ok()) leave_because_of(failed_channel_, channel_error_);
   if (state_ == State::kProving && has_heard_) state_ = State::kUp;
-  if (state_ == State::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kDrainTime;
+  if (state_ == State::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kLinkDrainTime;
   if (state_ == State::kLeaving && is_drained()) state_ = State::kGone;  // UCX holds no buffer any more
   bool is_moved = state_ != before;
   if (state_ < State::kUp) return is_moved;

@@ -19,7 +19,7 @@
 namespace rueda::transport {
 namespace {
 
-constexpr int kBacklog = 1024;
+constexpr int kUcxBacklog = 1024;
 constexpr int kLooks = 16;                        // at the devices, before it is the turn of the channels
 constexpr int kLooksAtTheEnd = 4096;              // until a device whose peer has gone is empty
 constexpr Nanos kLastWords = 250 * kMillisecond;  // how long this rank waits until the peers have got them
@@ -61,7 +61,7 @@ class UcxTransport final : public Transport {
     if (!wake_fd_.is_open()) return {Code::kUnavailable, "too many descriptors are open; raise ulimit -n."};
     Result<SocketAddress> address = make_tcp_address(options_.bind_host, 0);
     if (!address.is_ok()) return address.status();
-    Result<UniqueFd> listening = open_listening(address.value(), kBacklog);
+    Result<UniqueFd> listening = open_listening(address.value(), kUcxBacklog);
     if (!listening.is_ok()) return listening.status();
     address_ = host_and_port(options_.bind_host, own_address(listening.value().get()).port());
     return connector_.listen_on(std::move(listening).value());
