@@ -3,7 +3,7 @@
 
 #include "transport_world.h"
 
-namespace rueda::transport::testing::transport_conformance_test {
+namespace rueda::transport::testing::conformance_test {
 namespace {
 
 class Conformance : public ::testing::TestWithParam<std::string> {
@@ -274,4 +274,4 @@ INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace rueda::transport::testing::transport_conformance_test
+}  // namespace rueda::transport::testing::conformance_test

@@ -9,7 +9,7 @@
 #include "rueda/transport/connector.h"
 #include "transport_world.h"
 
-namespace rueda::transport::testing::transport_trust_test {
+namespace rueda::transport::testing::trust_test {
 namespace {
 
 class Trust : public ::testing::TestWithParam<std::string> {
@@ -184,4 +184,4 @@ INSTANTIATE_TEST_SUITE_P(Transports, Trust, ::testing::Values("tcp", "shm", "ucx
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace rueda::transport::testing::transport_trust_test
+}  // namespace rueda::transport::testing::trust_test

@@ -10,7 +10,7 @@
 #include "rueda/transport/ucx/worker.h"
 #include "transport_world.h"
 
-namespace rueda::transport::testing::transport_ucx_trust_test {
+namespace rueda::transport::testing::ucx_trust_test {
 namespace {
 
 // Rank 0 is a transport. Rank 1 is this test: it proves itself on a socket, and then speaks UCX by hand.
@@ -211,4 +211,4 @@ TEST_F(UcxTrust, a_peer_that_has_lost_ucx_is_not_called_closed) {
 }
 
 }  // namespace
-}  // namespace rueda::transport::testing::transport_ucx_trust_test
+}  // namespace rueda::transport::testing::ucx_trust_test

@@ -9,7 +9,7 @@
 
 #include "transport_world.h"
 
-namespace rueda::transport::testing::transport_wake_test {
+namespace rueda::transport::testing::wake_test {
 namespace {
 
 class Wake : public ::testing::TestWithParam<std::string> {
@@ -165,4 +165,4 @@ INSTANTIATE_TEST_SUITE_P(Transports, Wake, ::testing::Values("tcp", "shm", "ucx_
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace rueda::transport::testing::transport_wake_test
+}  // namespace rueda::transport::testing::wake_test

@@ -17,9 +17,9 @@
 namespace rueda::transport::connector_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class ConnectorTest : public testing::Test {
+class ConnectorTest : public ::testing::Test {
  protected:
   ConnectorTest()
       : poller_(Poller::make().value()),
@@ -147,7 +147,7 @@ TEST_F(ConnectorTest, a_dialler_without_descriptors_says_so_at_once) {
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures.front().peer, 1);
   EXPECT_THAT(failures.front().status.why,
-              testing::AllOf(HasSubstr("out of file descriptors"), HasSubstr("ulimit -n")));
+              ::testing::AllOf(HasSubstr("out of file descriptors"), HasSubstr("ulimit -n")));
 }
 
 TEST(ShmDescriptors, for_which_the_receiver_has_no_room_are_told_from_garbage) {
@@ -191,7 +191,7 @@ TEST_F(ConnectorTest, a_dialler_can_say_why_a_peer_is_not_connected) {
   dialler.dial({1, 0}, make_abstract_address("rueda-nobody-" + std::to_string(getpid())));
   dialler.progress(1);
   EXPECT_THAT(dialler.trouble_with(1),
-              testing::AllOf(HasSubstr("Connection refused"), HasSubstr("the process has ended")));
+              ::testing::AllOf(HasSubstr("Connection refused"), HasSubstr("the process has ended")));
   dialler.progress(dialler.next_due());
   EXPECT_THAT(dialler.trouble_with(1), HasSubstr("Connection refused"))
       << "the next attempt had the same end";

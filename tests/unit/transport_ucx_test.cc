@@ -17,7 +17,7 @@
 namespace rueda::transport::ucx_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(UcxPiece, the_pieces_of_a_message_cover_it_exactly) {
   for (const size_t bytes : {size_t{0}, size_t{1}, kUcxEagerBytes, kUcxEagerBytes + 1, kUcxPieceBytes,
