@@ -62,18 +62,18 @@ class Request:
     finish: Callable[[int, int], None] | None = None
 
 
-def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
-    """In place."""
+def allreduce(tensor: torch.Tensor, op: int, factor: float, like: torch.Tensor | None = None) -> Request:
+    """In place. like: the caller's tensor, of which this one is a copy."""
     stage = Stage(tensor)
-    dtype, count = reduced(tensor.dtype, tensor.numel(), op)
+    dtype, shape = reduced(tensor if like is None else like, tensor.numel(), op)
     where = (stage.address, stage.address)
-    call = Call(_core.ALLREDUCE, dtype, (count,), *where, op, prescale=factor, **stage.place)
+    call = Call(_core.ALLREDUCE, dtype, shape, *where, op, prescale=factor, **stage.place)
     return Request(call, [stage], stage.finish)
 
 
 def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Request:
     """An allreduce whose result the other ranks throw away: the engine has no reduction to one rank."""
-    return allreduce(tensor if is_root else tensor.detach().clone(), op, factor)
+    return allreduce(tensor if is_root else tensor.detach().clone(), op, factor, like=tensor)
 
 
 def broadcast(tensor: torch.Tensor, world_root: int) -> Request:
@@ -173,8 +173,8 @@ def reduce_scatter_single(
         rows = torch.stack(members.to_set(list(rows)))
     result, given = Stage(output, is_input=False), Stage(rows)
     given.keep_apart_from(result)
-    dtype, width = reduced(source.dtype, output.numel(), op)
-    shape, where = (members.count, width), (given.address, result.address)
+    dtype, row = reduced(source, output.numel(), op)
+    shape, where = (members.count, *row), (given.address, result.address)
     call = Call(_core.REDUCESCATTER, dtype, shape, *where, op, prescale=factor, **given.place)
     return Request(call, [result, given, output, source], result.finish)
 
