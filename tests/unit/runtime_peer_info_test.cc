@@ -139,6 +139,14 @@ TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
               HasSubstr("rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"));
 }
 
+TEST(Agreement, about_process_sets_names_both_variables) {
+  std::vector<PeerInfo> all = world("aa", true);
+  for (PeerInfo& info : all) info.size = 2;
+  all[1].dynamic_process_sets = !all[0].dynamic_process_sets;
+  EXPECT_THAT(check_agreement(all).why,
+              HasSubstr("rank 0 and rank 1 disagree about RUEDA_DYNAMIC_PROCESS_SETS (or HOROVOD_"));
+}
+
 TEST(Topology, numbers_hosts_in_order_of_first_member) {
   const schedule::Topology topology = topology_of({1, 2, 3}, world("baab", true));
   EXPECT_THAT(topology.host_of, testing::ElementsAre(0, 0, 1));
