@@ -109,6 +109,12 @@ def test_as_many_real_numbers_on_another_rank_are_told():
         rows = torch.ones(size, 3, dtype=torch.complex64) if rank == 0 else torch.ones(size, 6)
         with pytest.raises(hvd.HorovodInternalError, match="shape"):
             dist.reduce_scatter_tensor(rows[0].clone(), rows)
+        # A part of the numbers that a complex tensor holds may be half of one.
+        halves = torch.view_as_real(torch.ones(size, dtype=torch.complex64))
+        dist.reduce_scatter_tensor(
+            half := torch.zeros(1), halves[: size // 2] if size % 2 == 0 else halves[:, 0]
+        )
+        assert half.item() == (size if rank % 2 == 0 or size % 2 == 1 else 0), half
         # Ranks that show the same complex numbers in different ways still agree.
         for view in (torch.view_as_real, lambda one: one):
             total = torch.ones(3, dtype=torch.complex64)

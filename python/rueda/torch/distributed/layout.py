@@ -13,24 +13,39 @@ import torch
 
 from rueda import _core, device
 from rueda.torch import tensors as memory
+from rueda.torch.overlaps import Use, share_memory
 
 
 class Stage:
-    """The memory the engine uses for one tensor."""
+    """The memory the engine uses for one tensor that it reads, writes, or both."""
 
-    def __init__(self, tensor: torch.Tensor, is_input: bool = True) -> None:
+    def __init__(self, tensor: torch.Tensor, is_input: bool = True, is_output: bool = False) -> None:
         if tensor.layout != torch.strided:
             raise ValueError(
                 f"Backend rueda takes dense tensors, but got {tensor.layout}; use to_dense(), or "
                 "sparse=False in the embedding."
             )
         self.tensor = tensor.detach()
-        if memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj():
+        self._is_input, self._is_output = is_input, is_output
+        is_direct = (
+            memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj()
+        )
+        self._use(is_copied=not is_direct).wait_for_others()
+        if is_direct:
             self.buffer = self.tensor
         elif is_input:
             self.buffer = self.tensor.to(place_of(tensor)).contiguous().resolve_conj().resolve_neg()
         else:
             self.buffer = torch.empty(self.tensor.shape, dtype=tensor.dtype, device=place_of(tensor))
+
+    def _use(self, is_copied: bool) -> Use:
+        here = [self.tensor]
+        return Use(here if self._is_input else (), here if self._is_output else (), is_copied)
+
+    @property
+    def use(self) -> Use:
+        """What an operation does with the tensor."""
+        return self._use(not self.is_direct)
 
     @property
     def is_direct(self) -> bool:
@@ -59,6 +74,7 @@ class Stage:
     def keep_apart_from(self, output: Stage) -> None:
         """Has the engine read a copy if writing the output would change this input."""
         if share_memory(output.buffer, self.buffer):
+            self._use(is_copied=True).wait_for_others()
             self.buffer = self.buffer.clone()
 
 
@@ -97,7 +113,8 @@ def reduced(like: torch.Tensor, count: int, op: int) -> tuple[int, tuple[int, ..
             f"Backend rueda cannot reduce {dtype}; convert the tensor to one of "
             f"{', '.join(str(one).removeprefix('torch.') for one in memory.DTYPES)}."
         )
-    return known, (count // 2, 2) if _shows_complex(like) else (count,)
+    is_even = count % 2 == 0  # a part of its rows may be odd
+    return known, (count // 2, 2) if is_even and _shows_complex(like) else (count,)
 
 
 def _shows_complex(tensor: torch.Tensor) -> bool:
@@ -113,17 +130,3 @@ def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
         raise ValueError(
             f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}; convert them."
         )
-
-
-def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether writing one may change the other."""
-    if one.device != other.device or one.numel() == 0 or other.numel() == 0:
-        return False
-    ours, theirs = _extent(one), _extent(other)
-    return ours[0] < theirs[1] and theirs[0] < ours[1]
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size()
