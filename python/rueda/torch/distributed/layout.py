@@ -94,24 +94,33 @@ def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
     return (known, count) if known is not None else (_core.UINT8, count * dtype.itemsize)
 
 
-def reduced(dtype: torch.dtype, count: int, op: int) -> tuple[int, int]:
-    """(type, number) of elements that are computed with, as the engine has them: a complex number is its real
-    and its imaginary part. ValueError for what it cannot compute.
+def reduced(like: torch.Tensor, count: int, op: int) -> tuple[int, tuple[int, ...]]:
+    """(type, shape) of `count` elements that are computed with, as the engine has them: a complex number is
+    its real and its imaginary part, [count, 2], so that it is told from two real numbers. ValueError for what
+    it cannot compute.
     """
+    dtype = like.dtype
     if dtype.is_complex:
         if op not in (_core.SUM, _core.AVERAGE):
             raise ValueError(
                 f"Backend rueda does not reduce {dtype} with PRODUCT, MIN or MAX, as the other backends of "
                 "torch.distributed; use SUM or AVG, or reduce torch.view_as_real(tensor)."
             )
-        return memory.DTYPES[dtype.to_real()], 2 * count
+        return memory.DTYPES[dtype.to_real()], (count, 2)
     known = memory.DTYPES.get(dtype)
     if known is None:
         raise ValueError(
             f"Backend rueda cannot reduce {dtype}; convert the tensor to one of "
             f"{', '.join(str(one).removeprefix('torch.') for one in memory.DTYPES)}."
         )
-    return known, count
+    is_even = count % 2 == 0  # a part of its rows may be odd
+    return known, (count // 2, 2) if is_even and _shows_complex(like) else (count,)
+
+
+def _shows_complex(tensor: torch.Tensor) -> bool:
+    """Whether it is torch.view_as_real() of a complex tensor: all_reduce of torch.distributed makes one."""
+    base = tensor._base
+    return base is not None and base.is_complex() and tensor.shape[-1:] == (2,) and tensor.stride(-1) == 1
 
 
 def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:

@@ -66,12 +66,12 @@ class Request:
     use: Use
 
 
-def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
-    """In place."""
+def allreduce(tensor: torch.Tensor, op: int, factor: float, like: torch.Tensor | None = None) -> Request:
+    """In place. like: the caller's tensor, of which this one is a copy."""
     stage = Stage(tensor, is_output=True)
-    dtype, count = reduced(tensor.dtype, tensor.numel(), op)
+    dtype, shape = reduced(tensor if like is None else like, tensor.numel(), op)
     where = (stage.address, stage.address)
-    call = Call(_core.ALLREDUCE, dtype, (count,), *where, op, prescale=factor, **stage.place)
+    call = Call(_core.ALLREDUCE, dtype, shape, *where, op, prescale=factor, **stage.place)
     return Request(call, [stage.buffer], stage.finish, stage.use)
 
 
@@ -80,7 +80,7 @@ def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Reque
     if is_root:
         return allreduce(tensor, op, factor)
     use = copying([tensor], ())
-    return replace(allreduce(tensor.detach().clone(), op, factor), use=use)
+    return replace(allreduce(tensor.detach().clone(), op, factor, like=tensor), use=use)
 
 
 def broadcast(tensor: torch.Tensor, world_root: int, is_root: bool) -> Request:
@@ -186,8 +186,8 @@ def reduce_scatter_single(
         rows = torch.stack(members.to_set(list(rows)))
     result, given = Stage(output, is_input=False, is_output=True), Stage(rows)
     given.keep_apart_from(result)
-    dtype, width = reduced(source.dtype, output.numel(), op)
-    shape, where = (members.count, width), (given.address, result.address)
+    dtype, row = reduced(source, output.numel(), op)
+    shape, where = (members.count, *row), (given.address, result.address)
     call = Call(_core.REDUCESCATTER, dtype, shape, *where, op, prescale=factor, **given.place)
     return Request(call, [result.buffer, given.buffer], result.finish, use or joint_use(given, result))
 
