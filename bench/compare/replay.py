@@ -24,6 +24,7 @@ import tools
 
 RUEDA, DDP = "rueda", "PyTorch DDP over Gloo"
 LIMIT_S = 1800  # for one run
+GPU = "P100"  # whose compute times the files in bench/models state
 Ticks = Tuple[int, int]  # of all cores: idle, in all
 Series = Dict[str, List[float]]
 
@@ -69,9 +70,9 @@ def note_of(options: argparse.Namespace, row: Dict[str, Any], rounds: int, cores
     rate, stretched = row["rate_bits"], row["dilation"]
     return (
         f"Simulated: all machines are on one computer with {cores} cores, and computing is slept; {count}.\n"
-        f"A link has {rate_text(rate)}, and computing takes {stretched:g} times as long as on a GPU "
+        f"A link has {rate_text(rate)}, and computing takes {stretched:g} times as long as on a {GPU} "
         f"(bench/models/{options.model}.json),\n"
-        f"which is the same as {rate_text(rate * stretched)} beside that GPU."
+        f"which is the same as {rate_text(rate * stretched)} beside one {GPU} a machine."
     )
 
 

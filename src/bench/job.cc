@@ -174,8 +174,10 @@ int run_job(const Request& request, Job job, const std::string& own_path, std::v
     namespaces = std::move(ready).value();
     job.namespaces = namespaces->paths();
   }
+  const Result<AppendedRows> appended = AppendedRows::make(job.report);
+  if (!appended.is_ok()) return fail(appended.status());
   const int status = start(request, job, own_path);
-  Result<std::vector<Row>> found = read_rows(job.report);
+  Result<std::vector<Row>> found = appended.value().read();
   if (!found.is_ok()) return fail(found.status());
   rows.insert(rows.end(), found.value().begin(), found.value().end());
   return status;

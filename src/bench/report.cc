@@ -2,24 +2,31 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "bench/sizes.h"
+#include "rueda/base/memory_file.h"
 #include "rueda/base/release.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::bench {
 namespace {
+
+constexpr size_t kAllRowsBytes = size_t{64} << 20;  // more than any benchmark has
+constexpr int kPipeBytes = 1 << 20;  // some two thousand rows; what the kernel allows to anybody
 
 Status unwritable(const std::string& path, std::string_view option, int reason) {
   return {Code::kInvalidArgument, fmt::format("cannot write {} ({}); give {} a file in a writable directory",
@@ -108,14 +115,33 @@ Status Report::add(Row row) {
           fmt::format("cannot write {}; check the free space of its directory", rows_path_)};
 }
 
-Result<std::vector<Row>> read_rows(const std::string& path) {
+Result<AppendedRows> AppendedRows::make(std::string path) {
+  AppendedRows made(std::move(path));
+  if (max_file_bytes() >= kAllRowsBytes) return made;
+  if (mkfifo(made.path_.c_str(), 0600) == 0)
+    made.pipe_ = UniqueFd(open(made.path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!made.pipe_.is_open())
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot make the pipe {} ({}); allow larger files (ulimit -f), or set TMPDIR",
+                              made.path_, std::strerror(errno)));
+  fcntl(made.pipe_.get(), F_SETPIPE_SZ, kPipeBytes);  // else it holds some hundred rows
+  return made;
+}
+
+Result<std::vector<Row>> AppendedRows::read() const {
+  std::string text;
+  std::array<char, 65536> chunk;
+  const UniqueFd file(pipe_.is_open() ? -1 : open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const int from = pipe_.is_open() ? pipe_.get() : file.get();
+  for (ssize_t size = 0; from >= 0 && (size = ::read(from, chunk.data(), chunk.size())) > 0;)
+    text.append(chunk.data(), static_cast<size_t>(size));
   std::vector<Row> rows;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
     Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!row.is_object())
       return Status(Code::kUnavailable,
-                    fmt::format("{} ends in the middle of a result; run the benchmark again", path));
+                    fmt::format("{} ends in the middle of a result; run the benchmark again", path_));
     rows.push_back(std::move(row));
   }
   return rows;

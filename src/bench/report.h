@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
 
 namespace rueda::bench {
 
@@ -31,7 +32,18 @@ class Report {
   std::vector<Row> rows_;
 };
 
-Result<std::vector<Row>> read_rows(const std::string& path);
+// The launcher's end of what rank 0 appends: a file, or a named pipe where files may not be large enough.
+class AppendedRows {
+ public:
+  static Result<AppendedRows> make(std::string path);
+  // Once rank 0 has ended.
+  [[nodiscard]] Result<std::vector<Row>> read() const;
+
+ private:
+  explicit AppendedRows(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+  UniqueFd pipe_;  // both ends, so that rank 0 never waits for a reader
+};
 Row describe_machine();
 // Checks this before a measurement that may take an hour, and leaves no file behind. option: it named the
 // path.

@@ -17,13 +17,17 @@ constexpr const char* kDoctorHelp = R"(rueda doctor: what this machine offers, a
   --no-python    leave out Python and the frameworks, which take seconds to import
   --mpi-library  print only the MPI library that a rank started like this process would use, as JSON
 
+What it looks at is said on standard error meanwhile.
 Exit status 0, or 1 when something will not work. Advice does not change it.
 )";
 
-// Rewrites one line of a terminal; "" takes it away.
+// Rewrites one line of a terminal; "" takes it away. Elsewhere a line of its own for each: whoever reads the
+// page through a pipe waits as long.
 void show_progress(std::string_view what) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\x1b[K{}", what.empty() ? std::string() : fmt::format("rueda doctor: {} …", what));
+  const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  if (what.empty() && !is_terminal) return;
+  const std::string text = what.empty() ? std::string() : fmt::format("rueda doctor: {} …", what);
+  fmt::print(stderr, "{}{}{}", is_terminal ? "\r\x1b[K" : "", text, is_terminal ? "" : "\n");
   std::fflush(stderr);
 }
 

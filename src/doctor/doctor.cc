@@ -29,14 +29,16 @@ Report examine(const std::string& own_path, bool looks_at_python, const Progress
   report.push_back(examine_library(own_path));
   report.push_back(examine_settings(launch::forwarded_environment(environ, false)));
   report.push_back(examine_processor());
-  report.push_back(examine_memory());
+  const std::string memory_fault = shared_memory_fault();
+  report.push_back(examine_memory(memory_fault));
   report.push_back(examine_network(config.is_ok() ? config.value().interface : ""));
   report.push_back(examine_hardware(config.is_ok() ? config.value().interface : ""));
-  if (config.is_ok()) report.push_back(examine_fabric(config.value().transports));
+  if (config.is_ok())
+    report.push_back(examine_fabric(usable_transports(config.value().transports, memory_fault)));
   const bool has_library = !is_broken({report.front()});
   if (config.is_ok() && has_library) {
     tell("two ranks try each transport");
-    report.push_back(examine_transports(own_path, config.value().transports));
+    report.push_back(examine_transports(own_path, config.value().transports, memory_fault));
   }
   tell("launchers and MPI");
   report.push_back(examine_launchers());

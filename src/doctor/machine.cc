@@ -24,6 +24,9 @@ namespace {
 
 constexpr unsigned long long kSmallShm = 256ULL << 20;  // Docker gives 64 MiB
 constexpr rlim_t kFewDescriptors = 1024;
+// As large as the files that two ranks share by default (RUEDA_SHM_RING_BYTES): a limit may admit smaller
+// ones.
+constexpr size_t kSharedBytes = size_t{4} << 20;
 constexpr unsigned long long kNoLimit = 1ULL << 60;  // cgroup v1 writes a huge number for "max"
 
 // Reads a file of this process's control group, version 2 or 1; "" if it cannot be read.
@@ -118,18 +121,24 @@ Section examine_processor() {
   return section;
 }
 
-Section examine_memory() {
+std::string shared_memory_fault() {
+  const Result<UniqueFd> memory = make_memory_file(kSharedBytes);
+  return memory.is_ok() ? "" : memory.status().why;
+}
+
+Section examine_memory(const std::string& memory_fault) {
   Section section{.title = "memory", .facts = {}, .problems = {}};
   const unsigned long long limit = memory_limit();
   section.add("memory", bytes_text(machine_memory()));
   section.add("limit of the group", limit == 0 ? "none" : bytes_text(limit));
-  const Result<UniqueFd> memory = make_memory_file(kSharedBytes);
   section.add("memfd",
-              memory.is_ok() ? "works; ranks of this host share memory with it" : memory.status().why);
-  if (!memory.is_ok())
+              memory_fault.empty() ? "works; ranks of this host share memory with it" : "does not work");
+  if (!memory_fault.empty())
     section.advise(
-        "ranks of this host cannot share memory, so their data goes over TCP, which is slower; allow "
-        "memfd_create in the container's seccomp profile, and files of any size (ulimit -f unlimited)");
+        fmt::format("shared memory is not available here: {} Jobs run all the same: their ranks exchange "
+                    "data over TCP also "
+                    "inside the host, which takes longer and more of its cores, and rank 0 warns of it once",
+                    memory_fault));
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) {
     const unsigned long long size = static_cast<unsigned long long>(shm.f_blocks) * shm.f_frsize;

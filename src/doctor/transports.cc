@@ -1,13 +1,11 @@
 #include "doctor/transports.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>  // mkdtemp
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "bench/report.h"
 #include "doctor/python.h"
@@ -17,35 +15,52 @@
 namespace rueda::doctor {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kTrialSeconds = 30;
 
-// The last line that is not empty.
-std::string closing_line(std::string text) {
+// What a rank said of its failure, else the last line that is not empty.
+std::string reason_in(std::string text) {
+  constexpr std::string_view kMark = "rueda bench: ";
   while (text.ends_with('\n')) text.pop_back();
-  const size_t begin = text.rfind('\n');
-  return begin == std::string::npos ? text : text.substr(begin + 1);
+  const size_t said = ("\n" + text).find(fmt::format("\n{}", kMark));
+  const size_t last = text.rfind('\n');
+  const size_t begin = said != std::string::npos   ? said + kMark.size()
+                       : last == std::string::npos ? 0
+                                                   : last + 1;
+  std::string reason = text.substr(begin, text.find('\n', begin) - begin);
+  if (reason.ends_with('.')) reason.pop_back();  // more of the sentence follows
+  return reason;
 }
 
-struct Folder {  // the destructor removes it with its contents
-  std::string path;
-  Folder() : path((fs::temp_directory_path(ignored) / "rueda-doctor-XXXXXX").string()) {
-    if (mkdtemp(path.data()) == nullptr) path.clear();
-  }
-  Folder(const Folder&) = delete;
-  ~Folder() {
-    if (!path.empty()) fs::remove_all(path, ignored);
-  }
-  std::error_code ignored;
-};
+bool names(std::string_view transports, std::string_view transport) {
+  return fmt::format(",{},", transports).find(fmt::format(",{},", transport)) != std::string::npos;
+}
 
-std::string contents_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+// Two ranks of `rueda run`, whose first one writes its results to its output: a limit of files does not stop
+// it.
+std::vector<std::string> trial_command(const std::string& own_path, const std::string& transport) {
+  return {"run",     "-np",          "2",           "-H",      "localhost:2", "--no-prefix", own_path,
+          "bench",   "alltoall",     "--transport", transport, "--sizes",     "8B,4MiB",     "--memory",
+          "private", "--iterations", "20",          "--json",  "/dev/stdout"};
 }
 
 }  // namespace
+
+Trial trial_of(std::string transport, const std::string& text, bool is_in_time) {
+  Trial trial{.transport = std::move(transport), .output = text, .json = {}, .is_in_time = is_in_time};
+  const size_t begin = text.rfind("\n{\n"), end = text.rfind("\n}\n");
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return trial;
+  trial.json = text.substr(begin + 1, end + 1 - begin);
+  trial.output = text.substr(0, begin + 1) + text.substr(end + 3);
+  return trial;
+}
+
+std::string usable_transports(std::string_view transports, const std::string& memory_fault) {
+  std::string others;
+  for (const std::string_view other : kTransportNames)
+    if (other != "shm" && names(transports, other))
+      others += fmt::format("{}{}", others.empty() ? "" : ",", other);
+  return memory_fault.empty() || others.empty() ? std::string(transports) : others;
+}
 
 void add_trial(Section& section, const Trial& trial) {
   const auto read = nlohmann::json::parse(trial.json, nullptr, false);
@@ -60,7 +75,7 @@ void add_trial(Section& section, const Trial& trial) {
   };
   if (!trial.is_in_time) return fail(fmt::format("they did not end within {} s", kTrialSeconds));
   if (rows.size() != 2 || !rows[0].is_object() || !rows[1].is_object())
-    return fail(trial.output.empty() ? "they said nothing" : closing_line(trial.output));
+    return fail(trial.output.empty() ? "they said nothing" : reason_in(trial.output));
   if (!rows[0].value("correct", false) || !rows[1].value("correct", false))
     return fail("other bytes arrived than were sent");
   section.add(trial.transport,
@@ -68,30 +83,24 @@ void add_trial(Section& section, const Trial& trial) {
                           bench::us_text(rows[0].value("median_us", 0.0)), rows[1].value("busbw_gbps", 0.0)));
 }
 
-Section examine_transports(const std::string& own_path, std::string_view transports) {
+Section examine_transports(const std::string& own_path, std::string_view transports,
+                           const std::string& memory_fault) {
   Section section{.title = "transports", .facts = {}, .problems = {}};
   const Result<store::World> world = store::detect_own_world();
   if (!world.is_ok() || world.value().launcher != "single") {
     section.add("not tried", "inside a job, whose ranks the trials would become; run rueda doctor alone");
     return section;
   }
-  const Folder folder;
-  if (folder.path.empty()) {
-    section.advise("no temporary folder can be made, so the transports were not tried; set TMPDIR");
-    return section;
-  }
-  const std::string named = fmt::format(",{},", transports);
+  const std::string usable = usable_transports(transports, memory_fault);
+  if (names(transports, "shm") && !names(usable, "shm"))
+    section.add("shm", fmt::format("not available (see memory); jobs use {} inside this host", usable));
   for (const std::string_view transport : kTransportNames) {
-    const std::string name(transport), json = folder.path + "/" + name;
-    if (named.find("," + name + ",") == std::string::npos) continue;
-    Trial trial{.transport = name, .output = {}, .json = {}};
-    PythonProgram program(own_path,
-                          {"bench", "alltoall", "-np", "2", "--transport", name, "--sizes", "8B,4MiB",
-                           "--memory", "private", "--iterations", "20", "--json", json},
-                          {}, true);
-    trial.is_in_time = program.read_all(Deadline::after(kTrialSeconds * kSecond), trial.output);
-    trial.json = contents_of(json);
-    add_trial(section, trial);
+    if (!names(usable, transport)) continue;
+    const std::string name(transport);
+    PythonProgram program(own_path, trial_command(own_path, name), {}, true);
+    std::string text;
+    const bool is_in_time = program.read_all(Deadline::after(kTrialSeconds * kSecond), text);
+    add_trial(section, trial_of(name, text, is_in_time));
   }
   return section;
 }

@@ -10,14 +10,21 @@
 namespace rueda::doctor {
 
 // Starts `rueda bench` for each transport, one after the other, each with a deadline. transports: the value
-// of RUEDA_TRANSPORTS.
-Section examine_transports(const std::string& own_path, std::string_view transports);
+// of RUEDA_TRANSPORTS. memory_fault: why ranks of this host cannot share memory; "" = they can.
+Section examine_transports(const std::string& own_path, std::string_view transports,
+                           const std::string& memory_fault);
 
-// Pure. What one of them wrote: its output, and the JSON, which is empty if it did not get so far.
+// What one of them wrote: its output, and the JSON, which is empty if it did not get so far.
 struct Trial {
   std::string transport, output, json;
   bool is_in_time = false;
 };
+// Pure. text: all that one of them wrote. The JSON comes last.
+Trial trial_of(std::string transport, const std::string& text, bool is_in_time);
+// Pure.
 void add_trial(Section& section, const Trial& trial);
+// Pure. Those of RUEDA_TRANSPORTS that ranks of this host use: without shm, if there is another and memory
+// cannot be shared.
+std::string usable_transports(std::string_view transports, const std::string& memory_fault);
 
 }  // namespace rueda::doctor

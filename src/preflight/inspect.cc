@@ -18,7 +18,6 @@
 #include "doctor/machine.h"
 #include "doctor/python.h"
 #include "rueda/base/handshake.h"
-#include "rueda/base/memory_file.h"
 #include "rueda/base/release.h"
 #include "rueda/store/hex.h"
 
@@ -113,7 +112,7 @@ void inspect_limits(HostFacts& facts) {
   facts.open_files = files < 0 ? int64_t{1} << 30 : files;
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
   facts.shm_free_bytes = doctor::free_shm_bytes();
-  facts.has_memfd = make_memory_file(doctor::kSharedBytes).is_ok();
+  facts.has_memfd = doctor::shared_memory_fault().empty();
   facts.free_ports = free_ports();
   facts.can_listen = can_listen();
 }

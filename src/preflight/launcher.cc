@@ -7,15 +7,19 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
 #include "preflight/captured_job.h"
 #include "preflight/pairing.h"
+#include "preflight/reach.h"
 
 namespace rueda::preflight {
 namespace {
 
 constexpr size_t kAtOnce = 64;              // hosts asked at the same time
 constexpr Nanos kFactsTime = 40 * kSecond;  // Python may come from a slow file system
+constexpr int kPairsOfHost = 4;             // tried where the job does not start
 constexpr Nanos kRoundTime = 25 * kSecond;  // more than an exchange may take
 
 launch::RunOptions job_with(const Request& request, std::vector<launch::HostSlots> hosts,
@@ -88,36 +92,144 @@ Answers ask_hosts(const Request& request, const std::vector<launch::HostSlots>& 
   return answers;
 }
 
+// What one job of the ranks has come to.
+struct Attempt {
+  std::optional<Measured> measured;
+  std::string why;                 // there is nothing measured
+  std::vector<std::string> named;  // hosts, in that sentence
+};
+
+// A job of ranks that measure.
+class MeasuringJob {
+ public:
+  MeasuringJob(const Request& request, std::vector<launch::HostSlots> hosts, const std::string& own_path,
+               int rounds)
+      : limit_(nanos(request.job.start_timeout_s, kSecond) + kFactsTime + kRoundTime * (rounds + 8)),
+        job_(
+            job_with(request, hosts,
+                     {own_path, "preflight", "--measure", "--rounds", std::to_string(std::max(1, rounds))})) {
+    for (const launch::HostSlots& host : hosts)
+      host_of_rank_.insert(host_of_rank_.end(), static_cast<size_t>(host.slots), host.name);
+  }
+
+  Attempt finish() {
+    const bool is_in_time = job_.read_all(Deadline::after(limit_));
+    const std::string line = marked_line(job_.out(), kMeasuredMark);
+    if (!line.empty()) {
+      Result<Measured> measured = decode_measured(line);
+      return measured.is_ok() ? Attempt{.measured = std::move(measured).value(), .why = {}, .named = {}}
+                              : failed(measured.status().why);
+    }
+    if (!is_in_time) return failed(fmt::format("it did not end within {} s", limit_ / kSecond));
+    const std::string said = marked_line(job_.out(), kFailedMark);
+    return failed(said.empty() ? reason_of(job_.err()) : said);
+  }
+
+ private:
+  [[nodiscard]] Attempt failed(const std::string& why) const {
+    Attempt attempt;
+    attempt.why = with_hosts(why, host_of_rank_, attempt.named);
+    return attempt;
+  }
+
+  Nanos limit_;
+  CapturedJob job_;
+  std::vector<std::string> host_of_rank_;
+};
+
+Attempt measure_on(const Request& request, const std::vector<launch::HostSlots>& hosts,
+                   const std::string& own_path) {
+  const int rounds = request.rounds > 0 ? request.rounds : default_rounds(static_cast<int>(hosts.size()));
+  return MeasuringJob(request, hosts, own_path, rounds).finish();
+}
+
+// Pairs of hosts, each in a job of its own, many at the same time, and why those failed that did.
+struct TriedPairs {
+  std::vector<TriedPair> pairs;
+  std::vector<std::string> reasons;  // for each pair; empty: it connected
+};
+
+TriedPairs try_pairs(const Request& request, const std::vector<launch::HostSlots>& hosts,
+                     const std::string& own_path) {
+  TriedPairs tried;
+  for (const Round& round : sample(tournament(static_cast<int>(hosts.size())), kPairsOfHost))
+    for (const auto& [a, b] : round) tried.pairs.push_back({.a = a, .b = b});
+  const auto one_of = [&](int host) { return launch::HostSlots{hosts[static_cast<size_t>(host)].name, 1}; };
+  for (size_t begin = 0; begin < tried.pairs.size(); begin += kAtOnce) {
+    const size_t end = std::min(tried.pairs.size(), begin + kAtOnce);
+    std::vector<MeasuringJob> jobs;
+    jobs.reserve(end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      const TriedPair& pair = tried.pairs[i];
+      jobs.emplace_back(request, std::vector{one_of(pair.a), one_of(pair.b)}, own_path, 1);
+    }
+    for (size_t i = begin; i < end; ++i) {
+      const Attempt attempt = jobs[i - begin].finish();
+      tried.pairs[i].is_connected = attempt.measured.has_value();
+      tried.reasons.push_back(attempt.why);
+    }
+  }
+  return tried;
+}
+
+// Says which hosts and links keep the job from starting.
+void blame(const std::vector<launch::HostSlots>& hosts, const TriedPairs& tried, const Reach& reach,
+           Findings& findings) {
+  const auto name = [&](int host) { return hosts[static_cast<size_t>(host)].name; };
+  const auto why_of = [&](const auto& is_meant) {
+    for (size_t i = 0; i < tried.pairs.size(); ++i)
+      if (!tried.pairs[i].is_connected && is_meant(tried.pairs[i])) return tried.reasons[i];
+    return std::string();
+  };
+  for (const int host : reach.cut)
+    findings.push_back(
+        {"no-job",
+         {name(host)},
+         fmt::format(
+             "{}: the launcher reaches it, but with no other host its ranks become a job, so the others "
+             "were measured without it; look at its network interface (RUEDA_INTERFACE names another), "
+             "routes and firewall: {}",
+             name(host), why_of([&](const TriedPair& one) { return one.a == host || one.b == host; }))});
+  for (const auto& [a, b] : reach.broken)
+    findings.push_back(
+        {"no-job",
+         {name(a), name(b)},
+         fmt::format(
+             "{} - {}: their ranks do not become a job with one another, but do with other hosts; look at "
+             "the route and the firewalls between them: {}",
+             name(a), name(b), why_of([&](const TriedPair& one) { return one.a == a && one.b == b; }))});
+}
+
+// Where the job did not come to its end: that of the hosts that can connect, if pairs show which these are.
+std::optional<Measured> measure_others(const Request& request, Answers& answers,
+                                       const std::string& own_path) {
+  if (answers.hosts.size() < 3) return std::nullopt;  // of two, either may be at fault
+  const TriedPairs tried = try_pairs(request, answers.hosts, own_path);
+  const Reach reach = judge_reach(static_cast<int>(answers.hosts.size()), tried.pairs);
+  std::vector<launch::HostSlots> rest;
+  for (size_t i = 0; i < answers.hosts.size(); ++i)
+    if (!std::ranges::binary_search(reach.left_out, static_cast<int>(i))) rest.push_back(answers.hosts[i]);
+  if (reach.left_out.empty() || rest.size() < 2) return std::nullopt;
+  Attempt attempt = measure_on(request, rest, own_path);
+  if (!attempt.measured) return std::nullopt;
+  blame(answers.hosts, tried, reach, answers.findings);
+  // What is known of those that took no part comes behind what was measured.
+  for (const int host : reach.left_out)
+    attempt.measured->hosts.push_back(answers.facts[static_cast<size_t>(host)]);
+  return std::move(attempt.measured);
+}
+
 // The job itself on the hosts that answered. Without an answer, the facts alone are what is known.
 Measured measure_job(const Request& request, Answers& answers, const std::string& own_path) {
+  Attempt attempt = measure_on(request, answers.hosts, own_path);
+  if (attempt.measured) return *std::move(attempt.measured);
+  if (std::optional<Measured> others = measure_others(request, answers, own_path)) return *std::move(others);
+  answers.findings.push_back(
+      {"no-job", attempt.named,
+       fmt::format("the job did not come to its end, so nothing was measured: {}", attempt.why)});
   Measured facts_alone;
   facts_alone.hosts = answers.facts;
-  std::vector<std::string> host_of_rank;
-  for (const launch::HostSlots& host : answers.hosts)
-    host_of_rank.insert(host_of_rank.end(), static_cast<size_t>(host.slots), host.name);
-  const auto fail = [&](const std::string& why) {
-    std::vector<std::string> named;
-    const std::string sentence = with_hosts(why, host_of_rank, named);
-    answers.findings.push_back(
-        {"no-job", named,
-         fmt::format("the job did not come to its end, so nothing was measured: {}", sentence)});
-    return facts_alone;
-  };
-  const auto count = static_cast<int>(answers.hosts.size());
-  const int rounds = request.rounds > 0 ? request.rounds : default_rounds(count);
-  CapturedJob job(
-      job_with(request, answers.hosts,
-               {own_path, "preflight", "--measure", "--rounds", std::to_string(std::max(1, rounds))}));
-  const Nanos limit = nanos(request.job.start_timeout_s, kSecond) + kFactsTime + kRoundTime * (rounds + 8);
-  const bool is_in_time = job.read_all(Deadline::after(limit));
-  const std::string line = marked_line(job.out(), kMeasuredMark);
-  if (!line.empty()) {
-    Result<Measured> measured = decode_measured(line);
-    return measured.is_ok() ? std::move(measured).value() : fail(measured.status().why);
-  }
-  if (!is_in_time) return fail(fmt::format("it did not end within {} s", limit / kSecond));
-  const std::string said = marked_line(job.out(), kFailedMark);
-  return fail(said.empty() ? reason_of(job.err()) : said);
+  return facts_alone;
 }
 
 }  // namespace

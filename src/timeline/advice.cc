@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "timeline/lateness.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
 #include "timeline/words.h"
@@ -75,12 +76,12 @@ std::string_view ordinal_ending(int64_t number) {
 
 // "in 20 of 200 steps (every 10th, from step 9)"
 std::string at_times(const Summary& summary, const LateSteps& late) {
-  std::string when = late.every > 0 ? fmt::format("every {}{}, from step {}", late.every,
-                                                  ordinal_ending(late.every), late.first.front())
+  const std::string_view one = late.are_calls ? "call" : summary.has_steps ? "step" : "window";
+  std::string when = late.every > 0 ? fmt::format("every {}{}, from {} {}", late.every,
+                                                  ordinal_ending(late.every), one, late.first.front())
                                     : fmt::format("{}{}", fmt::join(late.first, ", "),
                                                   late.count > std::ssize(late.first) ? ", …" : "");
-  return fmt::format("in {} of {} {} ({})", late.count, summary.steps,
-                     summary.has_steps ? "steps" : "windows", when);
+  return fmt::format("in {} of {} {}s ({})", late.count, late.of, one, when);
 }
 
 std::string why_at_times(const Summary& summary, const RankSummary& rank) {
@@ -121,7 +122,8 @@ std::string few_steps(const Summary& summary, const RankSummary& rank) {
 }
 
 bool has_cause(const Summary& summary, const RankSummary& rank) {
-  return rank.why != Lateness::kUnknown && rank.cost >= kWorthAdvice * summary.step_length;
+  return rank.why != Lateness::kUnknown && rank.why != Lateness::kNone &&
+         rank.cost >= kWorthAdvice * summary.step_length;
 }
 
 // "": all the time.
@@ -134,15 +136,10 @@ std::string when_late(const Summary& summary, const RankSummary& rank) {
 
 // Ranks that are late although they do no more than others: no one of them is to blame.
 void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
-  double waited = 0;
+  const double waited = waited_in_turn(summary);
   const RankSummary* most = nullptr;
-  for (const RankSummary& rank : summary.by_rank) {
-    if (rank.why != Lateness::kUnknown) continue;
-    waited += rank.cost;
-    if (most == nullptr || rank.cost > most->cost) most = &rank;
-  }
-  const auto ranks = static_cast<double>(summary.by_rank.size());
-  waited *= (ranks - 1) / ranks;  // cost: of a rank among the others
+  for (const RankSummary& rank : summary.by_rank)
+    if (rank.why == Lateness::kUnknown && (most == nullptr || rank.cost > most->cost)) most = &rank;
   if (most == nullptr || waited < kWorthAdviceInTurn * summary.step_length) return;
   if (summary.has_steps && summary.steps < kFewSteps) {
     advice.push_back(

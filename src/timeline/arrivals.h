@@ -14,6 +14,9 @@ namespace rueda::timeline {
 
 class Arrivals {
  public:
+  // The same call has the same key on all ranks.
+  static uint64_t key_of(const Call& call) { return uint64_t{call.generation} << 48 ^ call.order; }
+
   void add(const RankFile& file, const RankStep& step);  // the file outlives this object
   // The calls of a step that no later step looks at.
   void forget(const std::vector<RankStep>& steps);
@@ -30,8 +33,6 @@ class Arrivals {
     const RankFile* submitted_by = nullptr;
     const RankFile* started_by = nullptr;
   };
-  static uint64_t key_of(const Call& call) { return uint64_t{call.generation} << 48 ^ call.order; }
-
   std::unordered_map<uint64_t, Last> calls_;
   std::unordered_map<Rank, int64_t> counts_;
 };

@@ -7,7 +7,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr size_t kFirst = 4;
-constexpr double kMostGaps = 0.8;  // of the distances: the steps are regular
+constexpr double kMostOfThem = 0.8;  // of the steps lie at one distance, and of what lies there are steps
 
 uint64_t mixed(uint64_t value) {  // SplitMix64 (Steele, Lea, Flood 2014)
   value += 0x9E3779B97F4A7C15U;
@@ -16,15 +16,26 @@ uint64_t mixed(uint64_t value) {  // SplitMix64 (Steele, Lea, Flood 2014)
   return value ^ (value >> 31);
 }
 
-// The distance that most of the steps have from the one before; 0: there is none.
-int64_t usual_gap(const std::vector<int64_t>& steps) {
-  if (steps.size() < 3) return 0;
+// The steps that lie at one distance from one another, if these are most of them; else none. A few others by
+// chance disturb nothing.
+struct Regular {
+  int64_t distance = 0;  // 0: there are none
+  std::vector<int64_t> steps;
+};
+Regular regular_among(const std::vector<int64_t>& steps) {
+  if (steps.size() < 3) return {};
   std::map<int64_t, size_t> gaps;
   for (size_t i = 1; i < steps.size(); ++i) ++gaps[steps[i] - steps[i - 1]];
-  const auto most = std::ranges::max_element(gaps, {}, [](const auto& gap) { return gap.second; });
-  const bool is_usual =
-      static_cast<double>(most->second) >= kMostGaps * static_cast<double>(steps.size() - 1);
-  return is_usual && most->first > 1 ? most->first : 0;
+  const int64_t gap = std::ranges::max_element(gaps, {}, [](const auto& one) { return one.second; })->first;
+  if (gap < 2) return {};
+  std::map<int64_t, std::vector<int64_t>> by_phase;
+  for (const int64_t step : steps) by_phase[step % gap].push_back(step);
+  const std::vector<int64_t>& found =
+      std::ranges::max_element(by_phase, {}, [](const auto& one) { return one.second.size(); })->second;
+  const auto count = static_cast<double>(found.size());
+  const auto places = static_cast<double>((found.back() - found.front()) / gap + 1);
+  const bool are_most = found.size() > 2 && count >= kMostOfThem * static_cast<double>(steps.size());
+  return are_most && count >= kMostOfThem * places ? Regular{gap, found} : Regular{};
 }
 
 }  // namespace
@@ -64,7 +75,9 @@ LateSteps StepSamples::late_by(float StepSample::*what, double times_usual) cons
   late.longer /= static_cast<double>(steps.size());
   late.waited *= static_cast<double>(one_of_);
   late.count = static_cast<int64_t>(steps.size() * one_of_);
-  if (one_of_ == 1) late.every = usual_gap(steps);
+  const Regular regular = one_of_ == 1 ? regular_among(steps) : Regular{};
+  late.every = regular.distance;
+  if (late.every > 0) steps = regular.steps;
   late.first.assign(steps.begin(),
                     steps.begin() + static_cast<std::ptrdiff_t>(std::min(kFirst, steps.size())));
   return late;

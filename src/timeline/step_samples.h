@@ -21,7 +21,9 @@ struct LateSteps {
   double waited = 0;           // nanoseconds of waiting in all of them that this explains
   double longer = 0;           // nanoseconds that it took longer in one of them, on average
   int64_t every = 0;           // most of them are so many steps apart; 0: they are not regular, or not known
-  std::vector<int64_t> first;  // a few
+  std::vector<int64_t> first;  // a few; the first of those that are regular
+  int64_t of = 0;              // among so many
+  bool are_calls = false;      // and not steps: the program marks none
 };
 
 // Memory is bounded: of more than kMost steps a part is kept that no period of the job can hide from.

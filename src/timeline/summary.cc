@@ -5,17 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <unordered_map>
 
 #include "timeline/arrivals.h"
+#include "timeline/lateness.h"
 #include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
 #include "timeline/step_rows.h"
-#include "timeline/step_samples.h"
 #include "timeline/step_stream.h"
-#include "timeline/step_sums.h"
 #include "timeline/transfers.h"
 #include "timeline/typical.h"
 
@@ -23,21 +21,16 @@ namespace rueda::timeline {
 namespace {
 
 constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
-constexpr size_t kKeptWaits = 32;
-constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
-constexpr double kAlmostAll = 0.9;
-constexpr double kMostSteps = 2.0 / 3;  // in healthy jobs of two ranks one decides up to 56 % of the steps
-constexpr int64_t kRare = 20;           // one of so many steps
-// Input is measured, so what is far from usual explains a wait. What computes is not known, and ranks that
-// share cores all compute longer at times; so a rank must be the only one of which this is to be said.
-constexpr double kFarFromUsualInput = 3, kFarFromUsualCompute = 1.5;
-constexpr int64_t kLeastInputs = 3, kLeastComputes = 5;
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
  public:
   Summarizer(const Job& job, const Division& division)
-      : job_(job), division_(division), link_uses_(job.epoch) {
+      : job_(job),
+        division_(division),
+        link_uses_(job.epoch),
+        evidence_(job.ranks.size()),
+        late_calls_(job.ranks.size()) {
     if (!job.ranks.empty()) {
       const RankFile& first = job.ranks.front();
       summary_.job = fmt::format("{:08x}", static_cast<uint32_t>(first.job));  // as in capi/observed.cc
@@ -58,12 +51,6 @@ class Summarizer {
       RankSummary& rank = summary_.by_rank.emplace_back();
       rank.rank = file.rank;
       rank.host = file.host;
-      compute_.emplace_back();
-      input_.emplace_back();
-      transfer_.emplace_back();
-      waits_.emplace_back();
-      decided_.emplace_back();
-      samples_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -103,6 +90,7 @@ class Summarizer {
     }
     for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i], steps[i]);
     link_uses_.add(job_, steps);
+    if (!summary_.has_steps) late_calls_.add(steps);
     return steps;
   }
   void forget(const Steps& steps) {
@@ -115,9 +103,6 @@ class Summarizer {
   void add_rank(size_t i, const Attribution& attribution);
   void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
-  [[nodiscard]] bool is_slow(size_t i, double all_waited) const;
-  [[nodiscard]] Lateness late_at_times(size_t i, double all_waited);
-  [[nodiscard]] bool decides_most(const StepRange& when, size_t i) const;
 
   const Job& job_;
   Division division_;
@@ -127,10 +112,8 @@ class Summarizer {
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
-  std::vector<Typical> compute_, input_, transfer_;  // by the order of the ranks
-  std::vector<StepSums> waits_;                      // for each, of the average other rank
-  std::vector<StepSums> decided_;                    // in which steps each waited least
-  std::vector<StepSamples> samples_;
+  std::vector<RankEvidence> evidence_;           // by the order of the ranks
+  LateCalls late_calls_;                         // where there are no steps
   std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
@@ -169,17 +152,18 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
     RankSummary& rank = summary_.by_rank[i];
     const Nanos compute = shares[i][static_cast<size_t>(Share::kCompute)],
                 input = shares[i][static_cast<size_t>(Share::kInput)];
-    compute_[i].add(static_cast<double>(compute));
-    input_[i].add(static_cast<double>(input));
-    transfer_[i].add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
+    RankEvidence& evidence = evidence_[i];
+    evidence.compute.add(static_cast<double>(compute));
+    evidence.input.add(static_cast<double>(input));
+    evidence.transfer.add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
     const auto at = waited_for_.find(rank.rank);
-    samples_[i].add({.step = summary_.steps,
-                     .wait = at == waited_for_.end() ? 0 : static_cast<float>(at->second / others),
-                     .input = static_cast<float>(input),
-                     .compute = static_cast<float>(compute)});
+    evidence.samples.add({.step = summary_.steps,
+                          .wait = at == waited_for_.end() ? 0 : static_cast<float>(at->second / others),
+                          .input = static_cast<float>(input),
+                          .compute = static_cast<float>(compute)});
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
-    waits_[i].add(summary_.steps, at->second / others);
+    evidence.waits.add(summary_.steps, at->second / others);
     rank.worst.push_back({at->second / others, summary_.steps, input > compute});
     std::ranges::stable_sort(rank.worst, std::greater<>(), &LongWait::time);
     if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
@@ -217,7 +201,7 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   keep_largest(row.transfer_on);
   note_waits(shares);
   ++summary_.by_rank[critical].critical;
-  decided_[critical].add(summary_.steps, 1);
+  evidence_[critical].decided.add(summary_.steps, 1);
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
   if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
@@ -232,102 +216,15 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   summary_.by_step = std::move(half);
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-// How many waits are as long as a step, if they are few and longer together than all others; else 0. Where
-// steps are short, chance makes waits of a step as well: what is far shorter than the longest one is left
-// out.
-size_t few_of(const RankSummary& rank, int64_t steps, double step) {
-  if (steps < kManySteps || rank.worst.empty()) return 0;
-  const double least = std::max(step, kAsLong * rank.worst.front().time);
-  size_t count = 0;
-  double sum = 0;
-  for (; count < rank.worst.size() && rank.worst[count].time >= least; ++count) sum += rank.worst[count].time;
-  const bool are_few = count < kKeptWaits && std::cmp_less_equal(count, steps / kRare + 1);
-  return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
-}
-
-bool Summarizer::decides_most(const StepRange& when, size_t i) const {
-  return when.count() >= kManySteps &&
-         decided_[i].sum(when) >= kMostSteps * static_cast<double>(when.count());
-}
-
-// Whether a rank does not only come last by chance, as each of some equal ranks does in its turn. all_waited:
-// of a step, for all ranks.
-bool Summarizer::is_slow(size_t i, double all_waited) const {
-  const RankSummary& rank = summary_.by_rank[i];
-  if (!summary_.has_steps && rank.cost >= kMostSteps * all_waited) return true;  // a window has many steps
-  if (summary_.has_steps && summary_.steps < kManySteps) return false;
-  if (rank.delay >= all_waited / 2) return true;  // two slow ranks decide half of the steps each
-  const StepRange all{.first = 0, .last = summary_.steps - 1};
-  return decides_most(rank.late_in.count() > 0 ? rank.late_in : all, i);
-}
-
-// What each rank does more than the median rank in most steps.
-std::vector<double> more_than_median(const std::vector<Typical>& ranks) {
-  std::vector<double> more;
-  for (const Typical& rank : ranks) more.push_back(rank.mean());
-  const double usual = median(more);
-  for (double& each : more) each -= usual;
-  return more;
-}
-
-// Whether most of the waiting for a rank lies in some steps in which its input, or its computing, took far
-// longer than usual: kUnknown if not.
-Lateness Summarizer::late_at_times(size_t i, double all_waited) {
-  RankSummary& rank = summary_.by_rank[i];
-  const double half = rank.cost * static_cast<double>(summary_.steps) / 2;
-  const int64_t when = rank.late_in.count() > 0 ? rank.late_in.count() : summary_.steps;
-  const auto explains = [&](const LateSteps& late, int64_t least) {
-    return late.waited >= half && late.count >= least && late.count <= when / 2;
-  };
-  rank.at_times = samples_[i].late_by(&StepSample::input, kFarFromUsualInput);
-  if (explains(rank.at_times, kLeastInputs)) return Lateness::kInputAtTimes;
-  rank.at_times = samples_[i].late_by(&StepSample::compute, kFarFromUsualCompute);
-  if (explains(rank.at_times, kLeastComputes) && rank.cost >= kMostSteps * all_waited)
-    return Lateness::kComputeAtTimes;
-  rank.at_times = {};
-  return Lateness::kUnknown;
-}
-
-// Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
+// Adds up what each rank did, and why the others waited for it.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
-  const double step = median(lengths_);
-  const std::vector<double> compute = more_than_median(compute_), input = more_than_median(input_),
-                            transfer = more_than_median(transfer_);
-  double all_waited = 0;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
     rank.cost /= steps;
-    all_waited += rank.cost;
-  }
-  for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
-    RankSummary& rank = summary_.by_rank[i];
     rank.last = arrivals_.last_of(rank.rank);
-    rank.delay = std::max({compute[i], input[i], 0.0});
-    if (rank.cost <= 0) continue;
-    const size_t few = few_of(rank, summary_.steps, step);
-    if (few > 0) rank.worst.resize(few);
-    const StepRange most = waits_[i].shortest_with(kAlmostAll, summary_.steps);
-    if (few == 0 && summary_.steps >= kManySteps && most.count() <= summary_.steps / 2) rank.late_in = most;
-    const bool is_explained = rank.delay >= rank.cost / 4 && is_slow(i, all_waited);
-    const bool is_in_transfers =
-        transfer[i] >= rank.cost / 2 && decides_most({.first = 0, .last = summary_.steps - 1}, i);
-    const Lateness at_times = few > 0 ? Lateness::kUnknown : late_at_times(i, all_waited);
-    rank.why = few > 0                            ? Lateness::kRarely
-               : at_times != Lateness::kUnknown   ? at_times
-               : !is_explained && is_in_transfers ? Lateness::kTransfer
-               : !is_explained                    ? Lateness::kUnknown
-               : input[i] > compute[i]            ? Lateness::kInput
-                                                  : Lateness::kCompute;
-    if (rank.why == Lateness::kTransfer) rank.delay = transfer[i];
   }
+  judge_lateness(summary_, evidence_, late_calls_, median(lengths_));
 }
 
 Summary Summarizer::finish(const Names& names) {
@@ -338,6 +235,7 @@ Summary Summarizer::finish(const Names& names) {
       for (size_t s = 0; s < kShares; ++s)
         summary_.shares[s] += rank.shares[s] / static_cast<double>(summary_.by_rank.size());
     for (const double share : summary_.shares) summary_.step_length += share;
+    forgive_jitter(summary_);
     std::ranges::sort(lengths_);
     summary_.step_p50 = lengths_[(lengths_.size() - 1) / 2];
     summary_.step_p95 = lengths_[(lengths_.size() - 1) * 95 / 100];

@@ -37,7 +37,11 @@ Json waits_json(const std::vector<LongWait>& waits) {
 // null: late in no such steps.
 Json late_json(const LateSteps& late) {
   if (late.count == 0) return {};
-  return {{"steps", late.count}, {"every", late.every}, {"first", late.first}, {"longer_ns", late.longer}};
+  return {{late.are_calls ? "calls" : "steps", late.count},
+          {"of", late.of},
+          {"every", late.every},
+          {"first", late.first},
+          {"longer_ns", late.longer}};
 }
 
 Json waiting_json(const StepSummary& step) {

@@ -9,6 +9,14 @@
 
 namespace rueda::timeline {
 
+// The lower one of an even number; 0 of none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 // The mean of many values without the longest twentieth, which may be of one event that says nothing about
 // the others. Memory is bounded: of more than kMost values, evenly spread ones are kept.
 class Typical {

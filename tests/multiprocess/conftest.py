@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from typing import Dict, Iterator
+from typing import Any, Dict, Iterator
 
 import launch_support
 import pytest
@@ -79,3 +79,39 @@ def keras_worlds() -> Iterator[Dict[str, World]]:
     yield made
     for one in made.values():
         one.stop()
+
+
+# A Spark application with two slots for each module that asks for it, and the rows of spark_rows.py in it.
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An application with two slots."""
+    import spark_support
+
+    with spark_support.application("local[2]", tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Any:
+    """Features and labels."""
+    import spark_rows
+
+    return spark_rows.make_numbers()
+
+
+@pytest.fixture(scope="module")
+def frame(spark: Any, numbers: Any) -> Any:
+    """The same as rows of the application."""
+    import spark_rows
+
+    return spark_rows.make_frame(spark.session, numbers)
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Any:
+    """A store in a folder of the test."""
+    from horovod.spark.common.store import Store
+
+    return Store.create(str(tmp_path))

@@ -8,12 +8,14 @@ import subprocess
 import sys
 
 import fake_gpu
+import forbidden
 import pytest
 from harness import ROOT, library
 from launch_support import RUEDA
 
 
-def doctor(*arguments, **variables):
+def doctor(*arguments, before=None, **variables):
+    """before: what the process does first."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
     environment = {
         **clean,
@@ -23,7 +25,15 @@ def doctor(*arguments, **variables):
         **variables,
     }
     command = [RUEDA, "doctor", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=before,
+    )
 
 
 def broken_sentences(done):
@@ -189,4 +199,29 @@ def test_on_a_terminal_it_says_what_it_looks_at():
     assert done.returncode == 0
     assert "rueda doctor: two ranks try each transport …" in said and said.endswith("\r\x1b[K"), said
     assert "two ranks try" not in done.stdout.decode()
-    assert doctor("--no-python").stderr == "", "nothing where nobody waits"
+    # Into a pipe or a log it says the same, in lines.
+    lines = doctor("--no-python").stderr.splitlines()
+    assert len(lines) > 2 and all(one.startswith("rueda doctor: ") and one.endswith(" …") for one in lines), (
+        lines
+    )
+
+
+@pytest.mark.parametrize("how", list(forbidden.WAYS))
+def test_a_host_without_shared_memory_is_advice_because_jobs_run_over_tcp(how):
+    done = doctor("--no-python", "--json", before=forbidden.WAYS[how])
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and not report["is_broken"], report["problems"]
+    tried = report["facts"]["transports"]
+    assert tried["shm"] == "not available (see memory); jobs use tcp inside this host", tried
+    assert tried["tcp"].startswith("works; "), tried
+    assert report["facts"]["fabric"]["within a host"] == "tcp"
+    sentences = [one["sentence"] for one in report["problems"]]
+    (told,) = [one for one in sentences if one.startswith("shared memory is not available here: cannot ")]
+    assert told.count("rank 0 warns of it once") == 1 and "over TCP" in told, told
+    assert ("seccomp" in told) == (how == "seccomp") and ("ulimit -f" in told) == (how != "seccomp"), told
+
+
+def test_shared_memory_alone_is_broken_where_there_is_none():
+    done = doctor("--no-python", "--json", before=forbidden.WAYS["seccomp"], RUEDA_TRANSPORTS="shm")
+    assert done.returncode == 1, done.stdout
+    assert "RUEDA_TRANSPORTS=shm,tcp" in broken_sentences(done)["transports"], done.stdout

@@ -10,7 +10,7 @@ import pytest, torch
 import torch.distributed as dist
 import rueda.numpy
 import rueda.torch as hvd
-from rueda.in_flight import open_operations
+from rueda.open_operations import open_operations
 """
 
 
@@ -21,7 +21,7 @@ def test_nothing_stays_in_flight_once_all_results_are_taken():
 
     import rueda.numpy
     import rueda.torch as hvd
-    from rueda.in_flight import open_operations
+    from rueda.open_operations import open_operations
 
     def train(net, x, compression, **options):
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

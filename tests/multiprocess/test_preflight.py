@@ -261,7 +261,9 @@ def test_a_host_that_does_not_answer_is_named_and_the_others_are_measured(hosts:
     assert read["asked"] == HOSTS and len(read["links"]) == 3
 
 
-def test_a_host_whose_ranks_cannot_be_reached_ends_in_a_finding_that_names_it(hosts: VirtualHosts) -> None:
+def test_a_host_whose_ranks_cannot_be_reached_is_named_and_the_others_are_measured(
+    hosts: VirtualHosts,
+) -> None:
     """The launcher reaches the host, the other hosts do not: a wrong route, as by a firewall."""
     others = [hosts.address(HOSTS.index(name)) for name in "abd"]
     hosts.plant("c", "; ".join(f"ip route replace unreachable {address}/32" for address in others))
@@ -274,11 +276,31 @@ def test_a_host_whose_ranks_cannot_be_reached_ends_in_a_finding_that_names_it(ho
         hosts.run("run", "-H", "c:1", "true")
         hosts.plant("c", "")
     read = json.loads(done.stdout)
-    (accused,) = by_kind(read)["no-job"]
-    assert "c" in accused and done.returncode == 1, read["findings"]
-    assert [host["host"] for host in read["hosts"]] == HOSTS, (
-        "what is known of the hosts is reported all the same"
+    assert by_kind(read)["no-job"] == [["c"]] and done.returncode == 1, read["findings"]
+    (sentence,) = [one["sentence"] for one in read["findings"] if one["kind"] == "no-job"]
+    assert sentence.startswith("c: the launcher reaches it, but with no other host its ranks become a job"), (
+        sentence
     )
+    assert sorted(link["hosts"] for link in read["links"]) == [["a", "b"], ["a", "d"], ["b", "d"]]
+    assert [host["host"] for host in read["hosts"]] == ["a", "b", "d", "c"], (
+        "what is known of the host is reported all the same"
+    )
+    assert read["hosts"][3]["gbit_per_s"] is None and read["hosts"][3]["cores"] > 0
+
+
+def test_two_hosts_that_cannot_reach_one_another_are_both_named(hosts: VirtualHosts) -> None:
+    """A cable or a rule between two hosts: each of them works with the others."""
+    route = f"unreachable {hosts.address(HOSTS.index('d'))}/32"
+    hosts.plant("b", f"ip route replace {route}")
+    try:
+        done = hosts.run("preflight", *JOB, "--json", "-", RUEDA_START_TIMEOUT="4")
+    finally:
+        hosts.plant("b", f"ip route del {route} 2>/dev/null")
+        hosts.run("run", "-H", "b:1", "true")
+        hosts.plant("b", "")
+    read = json.loads(done.stdout)
+    assert by_kind(read)["no-job"] == [["b", "d"]] and done.returncode == 1, read["findings"]
+    assert sorted(link["hosts"] for link in read["links"]) == [["a", "b"], ["a", "c"], ["b", "c"]]
 
 
 def test_the_slow_link_is_named_and_its_ends_are_not(hosts: VirtualHosts) -> None:

@@ -24,8 +24,6 @@ from spark_rows import (  # noqa: E402
     ROWS,
     descend,
     linear,
-    make_frame,
-    make_numbers,
     parameters,
     quiet,
     torch_estimator,
@@ -36,12 +34,6 @@ from horovod.spark.common.store import Store  # noqa: E402
 from horovod.spark.torch import TorchEstimator, TorchModel  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    with spark_support.application("local[2]", tmp_path_factory.mktemp("spark")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +50,6 @@ def keras():
     if before is not None:
         os.environ["KERAS_BACKEND"] = before
     return keras
-
-
-@pytest.fixture(scope="module")
-def numbers():
-    return make_numbers()
-
-
-@pytest.fixture(scope="module")
-def frame(spark, numbers):
-    return make_frame(spark.session, numbers)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store.create(str(tmp_path))
 
 
 def assert_an_optimizer_goes_on(model, numbers):

@@ -16,38 +16,14 @@ from spark_rows import (  # noqa: E402
     ROWS,
     descend,
     linear,
-    make_frame,
-    make_numbers,
     parameters,
     quiet,
     torch_estimator,
 )
 
-from horovod.spark.common.store import Store  # noqa: E402
 from horovod.spark.torch import TorchModel  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    with spark_support.application("local[2]", tmp_path_factory.mktemp("spark")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def numbers():
-    return make_numbers()
-
-
-@pytest.fixture(scope="module")
-def frame(spark, numbers):
-    return make_frame(spark.session, numbers)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store.create(str(tmp_path))
 
 
 def test_predictions_are_vectors_or_of_the_type_of_the_label(spark, frame, numbers, store):

@@ -87,3 +87,46 @@ def test_products_and_extremes_of_complex_numbers_are_refused():
                 with pytest.raises(ValueError, match="complex"):
                     refused()
         dist.barrier()  # the engine goes on, in step
+
+
+@on_every_rank
+def test_as_many_real_numbers_on_another_rank_are_told():
+    with groups():
+        rank, size = hvd.rank(), hvd.size()
+        for collective in (
+            dist.all_reduce,
+            lambda mine: dist.reduce(mine, 0),
+            lambda mine: dist.group.WORLD.allreduce([mine]).wait(),
+        ):
+            mine = torch.ones(3, dtype=torch.complex64) if rank == 0 else torch.ones(6)
+            with pytest.raises(
+                hvd.HorovodInternalError, match=r"rank 0 has \[3, 2\], ranks? 1.* ha(s|ve) \[6\]"
+            ):
+                collective(mine)
+            assert torch.equal(mine, torch.ones_like(mine)), "nothing was added"
+        with pytest.raises(hvd.HorovodInternalError, match=rf"rank {size - 1} has \[4, 2\]"):
+            dist.all_reduce(torch.ones(4 if rank == size - 1 else 3, dtype=torch.complex64))
+        rows = torch.ones(size, 3, dtype=torch.complex64) if rank == 0 else torch.ones(size, 6)
+        with pytest.raises(hvd.HorovodInternalError, match="shape"):
+            dist.reduce_scatter_tensor(rows[0].clone(), rows)
+        # A part of the numbers that a complex tensor holds may be half of one.
+        halves = torch.view_as_real(torch.ones(size, dtype=torch.complex64))
+        dist.reduce_scatter_tensor(
+            half := torch.zeros(1), halves[: size // 2] if size % 2 == 0 else halves[:, 0]
+        )
+        assert half.item() == (size if rank % 2 == 0 or size % 2 == 1 else 0), half
+        # Ranks that show the same complex numbers in different ways still agree.
+        for view in (torch.view_as_real, lambda one: one):
+            total = torch.ones(3, dtype=torch.complex64)
+            dist.all_reduce(view(total) if rank == 0 else total)
+            assert torch.equal(total, torch.full_like(total, size)), total
+
+
+@on_every_rank
+def test_torch_itself_refuses_conjugated_views_in_all_reduce_and_the_engine_goes_on():
+    with groups():
+        mine = torch.ones(3, dtype=torch.complex64)
+        with pytest.raises(RuntimeError, match="resolve_conj"):
+            dist.all_reduce(torch.conj(mine))
+        dist.all_reduce(given := torch.conj(mine).resolve_conj())
+        assert torch.equal(given, torch.full_like(mine, hvd.size()))

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import fake_gpu
 import torch
 
-from rueda import device, in_flight
+from rueda import device, open_operations
 from rueda.torch import devices
 
 
@@ -45,7 +45,7 @@ def install() -> fake_gpu.Driver:
     device.Stream.wait = wait_with_torch  # type: ignore[method-assign]
     device.Stream.follow = follow_with_torch  # type: ignore[method-assign]
     device.copy = copy_with_torch
-    assert in_flight.Stream is device.Stream
+    assert open_operations.Stream is device.Stream
     return driver
 
 

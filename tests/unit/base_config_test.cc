@@ -136,6 +136,22 @@ TEST(BaseConfig, a_stall_shutdown_below_the_warning_time_is_ignored_and_reported
   EXPECT_DOUBLE_EQ(parse({{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "90"}}).value().stall_shutdown_s, 90);
 }
 
+TEST(BaseConfig, a_sentence_about_two_settings_names_the_variables_that_were_set) {
+  const auto told = [](const Environment& variables) { return ignored(variables).at(0); };
+  EXPECT_THAT(told({{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "30"}, {"RUEDA_STALL_CHECK_TIME_SECONDS", "40"}}),
+              testing::StartsWith(
+                  "RUEDA_STALL_SHUTDOWN_TIME_SECONDS is less than RUEDA_STALL_CHECK_TIME_SECONDS, will "
+                  "not shutdown."));
+  EXPECT_THAT(
+      told({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "30"}, {"HOROVOD_STALL_CHECK_TIME_SECONDS", "40"}}),
+      testing::StartsWith(
+          "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than HOROVOD_STALL_CHECK_TIME_SECONDS, "));
+  EXPECT_THAT(told({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "30"}}),
+              testing::StartsWith(
+                  "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than RUEDA_STALL_CHECK_TIME_SECONDS, "))
+      << "the other one is at its default";
+}
+
 TEST(BaseConfig, a_hang_ends_after_half_an_hour_unless_a_setting_says_otherwise) {
   EXPECT_DOUBLE_EQ(parse({}).value().stall_shutdown_s, 1800);
   EXPECT_DOUBLE_EQ(parse({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"}}).value().stall_shutdown_s, 0);

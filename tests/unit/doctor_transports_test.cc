@@ -24,6 +24,24 @@ TEST(DoctorTransports, right_bytes_are_a_fact_with_their_times) {
   EXPECT_TRUE(section.problems.empty());
 }
 
+TEST(DoctorTransports, the_results_come_last_in_what_the_ranks_write) {
+  const std::string results = "{\n \"results\": [\n  {\n   \"correct\": true\n  }\n ]\n}";
+  const Trial trial = trial_of("tcp", "a table\n" + results + "\nthe launcher's news\n", true);
+  EXPECT_EQ(trial.json, results);
+  EXPECT_EQ(trial.output, "a table\nthe launcher's news\n");
+  const Trial failed = trial_of("tcp", "rank 0 says no\n", false);
+  EXPECT_EQ(failed.json, "");
+  EXPECT_EQ(failed.output, "rank 0 says no\n");
+}
+
+TEST(DoctorTransports, shared_memory_that_is_missing_is_left_out_unless_nothing_else_is_allowed) {
+  EXPECT_EQ(usable_transports("shm,tcp", "it is forbidden."), "tcp");
+  EXPECT_EQ(usable_transports("shm,ucx,tcp", "it is forbidden."), "ucx,tcp");
+  EXPECT_EQ(usable_transports("shm,tcp", ""), "shm,tcp");
+  EXPECT_EQ(usable_transports("tcp", "it is forbidden."), "tcp");
+  EXPECT_EQ(usable_transports("shm", "it is forbidden."), "shm") << "it is tried, and fails as a job would";
+}
+
 TEST(DoctorTransports, whatever_else_happens_is_a_problem_with_its_reason) {
   std::string wrong = kRight;
   wrong.replace(wrong.rfind("true"), 4, "false");
@@ -35,6 +53,10 @@ TEST(DoctorTransports, whatever_else_happens_is_a_problem_with_its_reason) {
               HasSubstr("other bytes arrived"));
   EXPECT_THAT(sentence({.transport = "ucx", .output = "a\nno libucp\n", .json = "", .is_in_time = true}),
               HasSubstr("over ucx: no libucp;"));
+  const std::string news = "rueda bench: no card.\nrueda: the job failed\n  exit status 1\n";
+  for (const char* const before : {"", "a table\n"})
+    EXPECT_THAT(sentence({.transport = "ucx", .output = before + news, .json = "", .is_in_time = true}),
+                HasSubstr("over ucx: no card;"));
   EXPECT_THAT(sentence({.transport = "shm", .output = "", .json = "[1]", .is_in_time = true}),
               HasSubstr("they said nothing"));
   EXPECT_THAT(sentence({.transport = "shm", .output = "", .json = kRight, .is_in_time = false}),

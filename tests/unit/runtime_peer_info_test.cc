@@ -11,6 +11,7 @@ namespace rueda::runtime::peer_info_test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // One PeerInfo per rank: hosts "aab" means ranks 0 and 1 on host a, rank 2 on host b.
 std::vector<PeerInfo> world(const std::string& hosts, bool is_told) {
@@ -138,6 +139,14 @@ TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
               HasSubstr("rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"));
 }
 
+TEST(Agreement, about_process_sets_names_both_variables) {
+  std::vector<PeerInfo> all = world("aa", true);
+  for (PeerInfo& info : all) info.size = 2;
+  all[1].dynamic_process_sets = !all[0].dynamic_process_sets;
+  EXPECT_THAT(check_agreement(all).why,
+              HasSubstr("rank 0 and rank 1 disagree about RUEDA_DYNAMIC_PROCESS_SETS (or HOROVOD_"));
+}
+
 TEST(Topology, numbers_hosts_in_order_of_first_member) {
   const schedule::Topology topology = topology_of({1, 2, 3}, world("baab", true));
   EXPECT_THAT(topology.host_of, testing::ElementsAre(0, 0, 1));
@@ -172,7 +181,9 @@ TEST(LocalRanks, those_that_cannot_share_memory_are_named_once_with_the_cause) {
   for (const int rank : {2, 3}) all[static_cast<size_t>(rank)].shared_memory_fault = "it is forbidden.";
   EXPECT_THAT(warn_of_unshared_memory(all),
               testing::AllOf(HasSubstr("host: rank 2 (host b); rank 3 (host b). "),
-                             HasSubstr("Rank 2 says: it is forbidden. "), HasSubstr("RUEDA_TRANSPORTS=tcp")));
+                             HasSubstr("Rank 2 says: it is forbidden. "), HasSubstr("RUEDA_TRANSPORTS=tcp"),
+                             Not(HasSubstr("memfd_create")), Not(HasSubstr("ulimit"))))
+      << "the cause says what to do";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "timeline/summary.h"
+#include "timeline/words.h"
 #include "timeline_planned_job.h"
 
 namespace rueda::timeline::lateness_test {
@@ -45,12 +46,19 @@ TEST_F(SummaryTest, a_rank_that_is_late_in_a_part_of_the_job_is_named_with_its_s
   EXPECT_EQ(summarize_files({write(plan, "all.json")}).value().by_rank[1].late_in.count(), 0);
 }
 
-// Rank 2 computes longer in all steps, and ranks 0 and 1 do in one of ten.
+// True in one of ten steps, at no regular distance; for each seed in other steps.
+bool by_chance(int64_t step, int64_t seed) {
+  uint64_t mixed = static_cast<uint64_t>(step * 4 + seed) * 0x9E3779B97F4A7C15U;
+  mixed = (mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9U;
+  return (mixed >> 33) % 10 == 0;
+}
+
+// Rank 2 computes longer in all steps, and ranks 0 and 1 do in one of ten, by chance.
 TEST_F(SummaryTest, ranks_late_in_turn_are_told_apart_from_one_with_a_cause) {
   JobPlan plan;
   plan.steps = 120;
   plan.step = [](Rank rank, int64_t step) {
-    const bool is_turn = step % 10 == rank;
+    const bool is_turn = rank < 2 && by_chance(step, rank);
     return StepPlan{.compute = rank == 2 ? 130.0 : is_turn ? 300.0 : 100.0, .transfer = 0.1};
   };
   const Summary summary = summarize_files({write(plan)}).value();
@@ -157,7 +165,7 @@ TEST_F(SummaryTest, each_rank_whose_input_is_late_at_times_is_named) {
   for (const RankSummary& rank : summary.by_rank) EXPECT_EQ(rank.why, Lateness::kInputAtTimes);
 }
 
-TEST_F(SummaryTest, a_rank_that_computes_longer_at_times_is_named_only_if_no_other_does) {
+TEST_F(SummaryTest, ranks_that_compute_longer_at_times_are_named_unless_it_is_chance) {
   JobPlan plan;
   plan.ranks = 2;
   plan.steps = 100;
@@ -169,10 +177,78 @@ TEST_F(SummaryTest, a_rank_that_computes_longer_at_times_is_named_only_if_no_oth
   EXPECT_THAT(one.advice.front().text,
               HasSubstr("it computes 100 ms longer there than it usually does, or sleeps"));
   plan.step = [](Rank rank, int64_t step) {
-    return StepPlan{.compute = step % 10 == 5 * rank ? 140.0 : 40.0};
+    return StepPlan{.compute = step % 10 == 5 * rank ? (rank == 0 ? 240.0 : 100.0) : 40.0};
   };
   const Summary both = summarize_files({write(plan, "both.json")}).value();
-  for (const RankSummary& rank : both.by_rank) EXPECT_EQ(rank.why, Lateness::kUnknown);
+  for (const RankSummary& rank : both.by_rank) EXPECT_EQ(rank.why, Lateness::kComputeAtTimes);
+  EXPECT_THAT(both.advice[0].text,
+              HasSubstr("for rank 0 (host a), most of it in 10 of 100 steps (every 10th, "
+                        "from step 0): it computes 200 ms longer"));
+  EXPECT_THAT(both.advice[1].text,
+              HasSubstr("for rank 1 (host a), most of it in 10 of 100 steps (every 10th, "
+                        "from step 5): it computes 60 ms longer"));
+  plan.step = [](Rank rank, int64_t step) {
+    const bool is_late = rank == 0 ? step % 10 == 0 : by_chance(step, rank);
+    return StepPlan{.compute = is_late ? (rank == 0 ? 240.0 : 70.0) : 40.0};
+  };
+  EXPECT_EQ(summarize_files({write(plan, "beside.json")}).value().by_rank[1].why, Lateness::kNone)
+      << "jitter beside a rank with a cause";
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = by_chance(step, rank) ? 140.0 : 40.0};
+  };
+  const Summary chance = summarize_files({write(plan, "chance.json")}).value();
+  for (const RankSummary& rank : chance.by_rank) EXPECT_EQ(rank.why, Lateness::kUnknown);
+}
+
+// Ranks 1 and 3 of five evaluate something, at no regular distance; a little of jitter is on all.
+TEST_F(SummaryTest, all_ranks_that_are_late_at_times_are_named_and_no_others) {
+  JobPlan plan;
+  plan.ranks = 5;
+  plan.steps = 150;
+  plan.step = [](Rank rank, int64_t step) {
+    const double jitter = step % 5 == rank ? 6.0 : 0.0;
+    const bool is_late = rank % 2 == 1 && by_chance(step, rank);
+    return StepPlan{.compute = 40.0 + jitter + (is_late ? (rank == 1 ? 150.0 : 80.0) : 0.0)};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  ASSERT_GE(summary.advice.size(), 2u);
+  EXPECT_THAT(summary.advice[0].text, HasSubstr("for rank 1 (host a), most of it in"));
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("for rank 3 (host a), most of it in"));
+  for (const RankSummary& rank : summary.by_rank) {
+    const bool is_late = rank.rank % 2 == 1;
+    EXPECT_EQ(rank.why, is_late ? Lateness::kComputeAtTimes : Lateness::kNone) << rank.rank;
+    EXPECT_EQ(lateness_text(summary, rank), is_late ? "computes at times" : "") << rank.rank;
+  }
+}
+
+// Of a program that marks no steps, a second holds some twenty calls.
+TEST_F(SummaryTest, a_rank_that_is_late_to_some_calls_is_told_apart_without_steps_too) {
+  JobPlan plan;
+  plan.marks_steps = false;
+  plan.calls = 1;
+  plan.steps = 200;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step % 10 == 9 ? 240.0 : 40.0 + static_cast<double>(step % 3)};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_FALSE(summary.has_steps);
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kComputeAtTimes);
+  EXPECT_THAT(summary.advice.front().text,
+              HasSubstr("for rank 1 (host a), most of it in 20 of 200 calls (every 10th, from call 9): it "
+                        "computes 199 ms longer there than it usually does"));
+  EXPECT_EQ(nlohmann::json::parse(as_json(summary))["by_rank"][1]["late_at_times"]["calls"], 20);
+  // Always late, to single calls and to the first of many at once.
+  for (const int32_t calls : {1, 20}) {
+    plan.calls = calls;
+    plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 70.0 : 40.0}; };
+    const Summary always = summarize_files({write(plan, std::to_string(calls) + ".json")}).value();
+    EXPECT_EQ(always.by_rank[1].why, Lateness::kCompute) << calls;
+  }
+  plan.calls = 1;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.input = rank == 1 && by_chance(step, 0) ? 200.0 : 2.0, .compute = 40.0};
+  };
+  EXPECT_EQ(summarize_files({write(plan, "input.json")}).value().by_rank[1].why, Lateness::kInputAtTimes);
 }
 
 // A rank behind a slow link gets its results later than the others, so it comes later to the next step.

@@ -26,6 +26,7 @@ struct JobPlan {
   Rank ranks = 3;
   int64_t steps = 20;
   int32_t calls = 2;
+  bool marks_steps = true;
   Nanos offset = 0;  // of the clocks of odd ranks, which are then on a host of their own
   int64_t job = 7;
   int64_t began_micros = 0;
@@ -70,8 +71,9 @@ class SummaryTest : public testing::Test {
                                   .begin = kSecond + plan.offset,
                                   .end = 20'000,
                                   .value = -plan.offset + 3'000});
-      recorder.record(
-          TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
+      if (plan.marks_steps)
+        recorder.record(
+            TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
     }
     for (int64_t step = 0; step < plan.steps; ++step) write_step(plan, step, at, recorders);
     return base;
@@ -111,7 +113,8 @@ class SummaryTest : public testing::Test {
       }
       if (plan.waits(step))
         out.record(TraceSpan{.kind = SpanKind::kWait, .begin = ready[r] + skew, .end = now + skew});
-      out.record(TraceSpan{.kind = SpanKind::kStep, .begin = now + skew, .end = now + skew});
+      if (plan.marks_steps)
+        out.record(TraceSpan{.kind = SpanKind::kStep, .begin = now + skew, .end = now + skew});
       at[r] = now;
     }
   }

@@ -34,6 +34,13 @@ TEST(StepSamples, are_regular_only_if_most_late_steps_are_equally_far_apart) {
   }
   EXPECT_EQ(regular.late_by(&StepSample::input, 3).every, 10);
   EXPECT_EQ(regular.late_by(&StepSample::input, 3).first.front(), 3);
+  StepSamples disturbed;  // two of ten by chance, and one of the others is missing
+  for (int64_t step = 0; step < 100; ++step) {
+    const bool is_late = (step % 10 == 3 && step != 43) || step == 16 || step == 61;
+    disturbed.add({.step = step, .wait = is_late ? 50.0F : 0.0F, .input = is_late ? 50.0F : 0.0F});
+  }
+  EXPECT_EQ(disturbed.late_by(&StepSample::input, 3).every, 10);
+  EXPECT_EQ(disturbed.late_by(&StepSample::input, 3).first.front(), 3);
   EXPECT_EQ(irregular.late_by(&StepSample::input, 3).every, 0);
   EXPECT_EQ(regular.late_by(&StepSample::compute, 3).count, 0);
 }

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from rueda import epochs
-from rueda.in_flight import InFlight, of_handle, settle_all
+from rueda.in_flight import of_handle, settle_all
+from rueda.open_operations import InFlight
 from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step

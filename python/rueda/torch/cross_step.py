@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from rueda.basics import basics
-from rueda.in_flight import Reduction
+from rueda.open_operations import Reduction
 from rueda.torch.slots import settle
 
 KEEPS_STATE_IN_GROUPS = (

@@ -9,10 +9,11 @@ import torch
 
 from rueda import _core, epochs, errors, in_flight, operations
 from rueda.basics import basics
+from rueda.open_operations import Writes
 from rueda.operations import Naming
 from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch import handles
+from rueda.torch import handles, overlaps
 from rueda.torch import tensors as memory
 from rueda.torch.reductions import allreduce_async, gradient_name
 
@@ -133,7 +134,7 @@ def _start_broadcast(
 ) -> int:
     memory.check(tensor)
     device = memory.device_index(tensor)
-    source = memory.for_engine(tensor)
+    [source] = overlaps.for_engine([tensor], output is tensor, "broadcast")
     is_staged = not memory.is_direct(output)
     stage = source if is_staged else output.detach()
     calls = memory.calls(_core.BROADCAST, [source], [stage], root_rank=root_rank, device=device)
@@ -143,8 +144,9 @@ def _start_broadcast(
             handles.copy_back([stage], [output])
         return output
 
+    writes = Writes([output], at_end=is_staged) if output is tensor else Writes(())
     borrowed, stream = [source, stage, tensor], memory.stream_of(source)
-    return in_flight.start(calls, borrowed, finish, ("broadcast", name), process_set, stream)
+    return in_flight.start(calls, borrowed, finish, ("broadcast", name), process_set, stream, writes)
 
 
 def broadcast_async(
@@ -258,7 +260,7 @@ def alltoall_async(
         epochs.require()  # even splits need the number of ranks
     memory.check(tensor)
     rows, splits_device = _check_splits(splits)
-    source = memory.for_engine(tensor)
+    [source] = overlaps.for_engine([tensor], False, "alltoall")
     calls = memory.calls(_core.ALLTOALL, [source], device=memory.device_index(tensor), splits=rows)
     kind = memory.kind_of(tensor)
 
@@ -267,8 +269,8 @@ def alltoall_async(
         received = torch.tensor(result.received_splits, dtype=torch.int32, device=splits_device)
         return output, received
 
-    borrowed = [source, tensor]
-    return in_flight.start(calls, borrowed, finish, ("alltoall", name), process_set, kind.stream)
+    borrowed, naming = [source, tensor], ("alltoall", name)
+    return in_flight.start(calls, borrowed, finish, naming, process_set, kind.stream, Writes(()))
 
 
 class _Alltoall(torch.autograd.Function):

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from rueda import in_flight
+from rueda.open_operations import Writes
 from rueda.operations import Naming, is_group
 from rueda.process_sets import ProcessSet
+from rueda.torch import overlaps
 from rueda.torch import tensors as memory
 
 
@@ -43,7 +45,7 @@ def start_gathering(
 
     settings: as in Call.
     """
-    inputs = [memory.for_engine(tensor) for tensor in tensors]
+    inputs = overlaps.for_engine(tensors, False, naming[0])
     calls = memory.calls(what, inputs, device=memory.device_index(tensors[0]), **settings)
     kinds = [memory.kind_of(tensor) for tensor in tensors]
 
@@ -52,4 +54,4 @@ def start_gathering(
         return outputs if is_group(naming) else outputs[0]
 
     borrowed = [*inputs, *tensors]
-    return in_flight.start(calls, borrowed, finish, naming, process_set, kinds[0].stream)
+    return in_flight.start(calls, borrowed, finish, naming, process_set, kinds[0].stream, Writes(()))

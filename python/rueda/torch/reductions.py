@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from rueda import _core, in_flight, operations, policy, repeats
-from rueda.in_flight import Repeated
+from rueda.open_operations import Repeated, Writes, writing_back
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch import handles
+from rueda.torch import handles, overlaps
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
+from rueda.torch.overlaps import Use
 
 __all__ = [
     "allreduce",
@@ -38,10 +39,11 @@ def _start_allreduce(
     process_set: ProcessSet,
     priority: int = 0,
 ) -> int:
-    """Outputs may be the tensors themselves."""
+    """Outputs are new tensors, or `tensors` itself."""
     memory.check_group(tensors)
     device = memory.device_index(tensors[0])
-    inputs = [memory.for_engine(tensor) for tensor in tensors]
+    is_in_place = outputs is tensors
+    inputs = overlaps.for_engine(tensors, is_in_place, naming[0])
     # The copy of a tensor that is not direct is ours, so it is reduced in place.
     direct = [memory.is_direct(output) for output in outputs]
     stages = [output.detach() if ok else source for output, source, ok in zip(outputs, inputs, direct)]
@@ -54,8 +56,9 @@ def _start_allreduce(
             handles.copy_back(stages, outputs)
         return tuple(outputs) if is_group(naming) else outputs[0]
 
+    writes = Writes(outputs, at_end=is_staged) if is_in_place else Writes(())
     borrowed, stream = [*inputs, *stages, *tensors], memory.stream_of(inputs[0])
-    return in_flight.start(calls, borrowed, finish, naming, process_set, stream)
+    return in_flight.start(calls, borrowed, finish, naming, process_set, stream, writes)
 
 
 def _call_like(tensor: torch.Tensor, op: int, factors: tuple[float, float]) -> Call:
@@ -94,6 +97,8 @@ def _reduce_now(
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()
         _repeats[key] = start
+    if writing_back:
+        Use([tensor], [output]).wait_for_others()
     engine_handle = start(process_set, tensor.data_ptr(), output.data_ptr())
     in_flight.run_unnumbered(engine_handle, (tensor, output))
 
@@ -205,7 +210,8 @@ def allreduce_async_(
     """Starts an allreduce in place and returns its handle. Works on leaf parameters that require grad."""
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
-    return _start_allreduce([tensor], [tensor], ("allreduce", name), op, factors, process_set)
+    tensors = [tensor]
+    return _start_allreduce(tensors, tensors, ("allreduce", name), op, factors, process_set)
 
 
 def start_allreduce_(
@@ -217,7 +223,8 @@ def start_allreduce_(
     priority: int,
 ) -> int:
     """allreduce_async_ with a priority as in rueda.h."""
-    return _start_allreduce([tensor], [tensor], ("allreduce", name), op, factors, process_set, priority)
+    tensors = [tensor]
+    return _start_allreduce(tensors, tensors, ("allreduce", name), op, factors, process_set, priority)
 
 
 def allreduce_(

@@ -10,10 +10,11 @@ import torch
 
 from rueda import epochs
 from rueda.errors import internal_error
-from rueda.in_flight import Reduction, Repeated, open_operations
+from rueda.open_operations import Reduction, Repeated, open_operations, writing_back
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compression, Compressor
+from rueda.torch.overlaps import Use
 from rueda.torch.reductions import prepare_allreduce_
 from rueda.torch.sparse import empty_like
 from rueda.torch.tensors import DTYPES, is_direct
@@ -106,6 +107,7 @@ class Slot:
     def send(self, grad: torch.Tensor) -> None:
         """Starts reducing a gradient for which the operation was prepared."""
         assert self.prepared is not None
+        Use([grad], [grad]).wait_for_others()
         self.prepared.send(grad.data_ptr(), grad)
         self.reduction = self.prepared
 
@@ -179,6 +181,7 @@ def make_hook(
             or grad.layout is not strided
             or not grad.is_contiguous()
             or grad.is_neg()
+            or writing_back
         ):
             in_general(parameter)
             return

@@ -108,13 +108,11 @@ def is_direct_on_host(tensor: torch.Tensor) -> bool:
     return tensor.is_cpu and not tensor.is_neg() and not devices.is_on_gpu(tensor)
 
 
-def for_engine(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if it is direct; else a copy that is, made after the current stream's work. It is in
-    host memory if the engine does not take memory of GPUs.
+def copy_for_engine(tensor: torch.Tensor) -> torch.Tensor:
+    """A direct copy of a tensor that is not direct, made after the current stream's work. It is in host
+    memory if the engine does not take memory of GPUs.
     """
     detached = tensor.detach()
-    if is_direct(detached):
-        return detached
     if devices.is_on_gpu(detached) and not device.is_taken():
         device.warn_staged("CUDA tensors")
         detached = detached.to("cpu", copy=True)

@@ -252,6 +252,13 @@ std::optional<Found> find(const GetEnv& get_env, const ConfigEntry& entry) {
   return found && names_gpu_allreduce(found->text) ? found : std::nullopt;
 }
 
+// The variable that gives the setting; what rueda calls it if none does.
+std::string variable_of(const GetEnv& get_env, std::string_view name) {
+  const auto entry = std::ranges::find(table_of_all(), name, &ConfigEntry::name);
+  const auto found = find(get_env, *entry);
+  return std::string(found ? found->variable : entry->env);
+}
+
 // Under the names of Horovod, its looser rules apply, because scripts rely on them: any positive integer is
 // true (for process sets any except 0), and an unknown log level means "warning".
 std::string_view translate_alias(const ConfigEntry& entry, std::string_view text) {
@@ -371,11 +378,10 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       std::ranges::find(kLogLevelNames, lower(level->text)) == kLogLevelNames.end())
     sentences.push_back(ignored(level->variable, level->text, "it is not a log level, so 'warning' is used"));
   if (const auto config = parse_as_written(get_env); config.is_ok() && is_shutdown_too_early(config.value()))
-    sentences.push_back(
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than HOROVOD_STALL_CHECK_TIME_SECONDS, will not "
-        "shutdown. It is " +
-        number_text(config.value().stall_shutdown_s) + " s, the check time " +
-        number_text(config.value().stall_warning_s) + " s.");
+    sentences.push_back(variable_of(get_env, "stall_shutdown_s") + " is less than " +
+                        variable_of(get_env, "stall_warning_s") + ", will not shutdown. It is " +
+                        number_text(config.value().stall_shutdown_s) + " s, the check time " +
+                        number_text(config.value().stall_warning_s) + " s.");
   return sentences;
 }
 

@@ -17,10 +17,16 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// What to do depends on the errno: only a forbidden call is a matter of the container.
+std::string advice(int error) {
+  const bool is_forbidden = error == EPERM || error == EACCES || error == ENOSYS;
+  return is_forbidden ? " Allow memfd_create in the container's seccomp profile." : "";
+}
+
 Status fault(const char* what, size_t bytes, int error) {
   if (is_out_of_descriptors(error)) return out_of_descriptors(error);
   return {Code::kUnavailable, std::string("cannot ") + what + " " + std::to_string(bytes) +
-                                  " bytes of shared memory: " + std::strerror(error) + "."};
+                                  " bytes of shared memory: " + std::strerror(error) + "." + advice(error)};
 }
 
 }  // namespace
@@ -38,7 +44,8 @@ Result<UniqueFd> make_memory_file(size_t bytes) {
   if (bytes > max_file_bytes())
     return Status(Code::kUnavailable, "cannot size " + std::to_string(bytes) +
                                           " bytes of shared memory: files of this process may have " +
-                                          std::to_string(max_file_bytes()) + " at most (ulimit -f).");
+                                          std::to_string(max_file_bytes()) +
+                                          " at most. Allow files of any size (ulimit -f unlimited).");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return fault("size", bytes, errno);
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return fault("seal", bytes, errno);
   return file;

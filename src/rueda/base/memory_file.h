@@ -12,6 +12,7 @@ namespace rueda {
 // The largest file that this process may create. Beyond this size the kernel would send SIGXFSZ.
 size_t max_file_bytes();
 
+// A failure says what to do against its cause.
 Result<UniqueFd> make_memory_file(size_t bytes);
 
 // Whether a descriptor that another process sent is such a file.

@@ -251,11 +251,12 @@ std::string summary_of(const Session& session) {
 }
 
 // By one rank: what it says holds for all.
-void warn_for_all(const Session& session, const store::GetEnv& get_env) {
-  for (const std::string& sentence :
-       {warn_of_crowded_hosts(*session.all), warn_of_unshared_memory(*session.all)})
-    if (!sentence.empty()) RUEDA_LOG(kWarning, sentence);
-  for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
+void warn_for_all(const Session& session, const store::GetEnv& get_env, RendezvousPoint& point) {
+  std::vector<std::string> sentences = ignored_settings(get_env);
+  sentences.push_back(warn_of_crowded_hosts(*session.all));
+  sentences.push_back(warn_of_unshared_memory(*session.all));
+  for (const std::string& sentence : sentences)
+    if (!sentence.empty() && point.is_news(sentence)) RUEDA_LOG(kWarning, sentence);
 }
 
 Status check_options(InitOptions& options, const store::World& world) {
@@ -326,7 +327,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   Session session = *std::move(met).value();
   if (const char* news = get_env(status::kNewsVariable)) session.news_file = news;
   RUEDA_LOG(kInfo, summary_of(session));
-  if (world.rank == 0) warn_for_all(session, get_env);
+  if (world.rank == 0) warn_for_all(session, get_env, point);
   return session;
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ class RendezvousPoint {
   // once.
   [[nodiscard]] std::shared_ptr<backend::mpi::Process>& mpi() { return mpi_; }
 
+  // Whether no init of this process has said this before. What is true at each init is said once.
+  bool is_news(const std::string& sentence) { return said_.insert(sentence).second; }
+
   void note_loss(LostRank lost) { lost_ = std::move(lost); }
   void forget_loss() { lost_.reset(); }
   // Null if this world has lost no rank.
@@ -86,6 +90,7 @@ class RendezvousPoint {
   bool has_left_refusal_ = false;
   store::Interrupted is_interrupted_;
   std::optional<LostRank> lost_;
+  std::set<std::string> said_;
   std::unique_ptr<InitWait> wait_ = std::make_unique<InitWait>();
   std::shared_ptr<backend::mpi::Process> mpi_;
 };

@@ -86,8 +86,7 @@ std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {
   return "ranks that cannot share memory with their host: " + list_first(without, kMaxListedRanks, name) +
          ". Their data goes through the network stack also inside the host, which is slower. Rank " +
          std::to_string(without.front()) + " says: " + first.shared_memory_fault +
-         " Allow memfd_create in the container's seccomp profile, and files of any size (ulimit -f "
-         "unlimited); or set RUEDA_TRANSPORTS=tcp, which needs no shared memory.";
+         " With RUEDA_TRANSPORTS=tcp nobody asks for shared memory, and this is not said.";
 }
 
 std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all) {

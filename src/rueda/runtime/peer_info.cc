@@ -185,8 +185,8 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
     if (Status s = check_equal_settings(first, info, whom); !s.is_ok()) return s;
     if (info.dynamic_process_sets != first.dynamic_process_sets) {
       return {Code::kInvalidArgument, "rank 0 and " + whom +
-                                          " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
-                                          "on all ranks or on none."};
+                                          " disagree about RUEDA_DYNAMIC_PROCESS_SETS (or "
+                                          "HOROVOD_DYNAMIC_PROCESS_SETS); set it on all ranks or on none."};
     }
   }
   return Status::ok();

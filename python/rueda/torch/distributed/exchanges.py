@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from rueda import _core, errors, operations
 from rueda.operations import Call
 from rueda.torch.distributed.layout import Stage, moved, place_of, same_type
-from rueda.torch.distributed.requests import Members, Request, check_list, deal, taken
+from rueda.torch.distributed.requests import Members, Request, check_list, copying, deal, joint_use, taken
+from rueda.torch.overlaps import Use
 
 
 def gather(
@@ -21,6 +21,7 @@ def gather(
         check_list("gather", outputs, members)
         same_type([*outputs, source], "gather")
     given = Stage(source)
+    use = given.use if outputs is None else copying([source], outputs)
     dtype, count = moved(source.dtype, source.numel())
     splits = [count if place == members.place[root] else 0 for place in range(members.count)]
 
@@ -28,7 +29,7 @@ def gather(
         if outputs is not None:
             _unpack(handle, index, members.to_set(outputs), "gather")
 
-    return _alltoall("gather", given, (dtype, (count,), splits), [source, outputs], finish)
+    return _alltoall("gather", given, (dtype, (count,), splits), use, finish)
 
 
 def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, members: Members) -> Request:
@@ -38,6 +39,7 @@ def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, member
         check_list("scatter", sources, members)
         same_type([*sources, output], "scatter")
         blocks = members.to_set(sources)
+    use = copying(blocks, [output])
     given = Stage(_joined(blocks, output))
     splits = [moved(block.dtype, block.numel())[1] for block in blocks] or [0] * members.count
     dtype = moved(output.dtype, 0)[0]
@@ -45,7 +47,7 @@ def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, member
     def finish(handle: int, index: int) -> None:
         deal(taken(handle, index, output), [output], "scatter")
 
-    return _alltoall("scatter", given, (dtype, (sum(splits),), splits), [output, sources], finish)
+    return _alltoall("scatter", given, (dtype, (sum(splits),), splits), use, finish)
 
 
 def all_to_all_single(
@@ -68,6 +70,7 @@ def all_to_all_single(
     _check_splits(source, in_splits, members)
     row = source.shape[1:].numel()
     rows = source.detach()
+    use = copying([source], [output])
     if not members.is_sorted:
         rows = torch.cat(members.to_set(list(rows.split(in_splits))))
     given = Stage(rows)
@@ -81,7 +84,7 @@ def all_to_all_single(
         output.detach().copy_(torch.cat(members.to_group(blocks)).view(output.shape))
 
     what = (dtype, (rows.shape[0], width), members.to_set(in_splits))
-    return _alltoall("all_to_all_single", given, what, [output, source], finish)
+    return _alltoall("all_to_all_single", given, what, use, finish)
 
 
 def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Members) -> Request:
@@ -90,13 +93,13 @@ def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Member
             f"all_to_all_single without split sizes got {source.numel()} elements for {members.count} ranks "
             f"and an output of {output.numel()}; both must be equal and divide evenly."
         )
-    result, given = Stage(output, is_input=False), Stage(source)
+    result, given = Stage(output, is_input=False, is_output=True), Stage(source)
     given.keep_apart_from(result)
     dtype, count = moved(source.dtype, source.numel() // members.count)
     # As many rows as ranks, so that the engine refuses ranks whose rows have other lengths.
     shape = (members.count, count)
     call = Call(_core.ALLTOALL, dtype, shape, given.address, result.address, **given.place)
-    return Request(call, [result, given, output, source], result.finish)
+    return Request(call, [result.buffer, given.buffer], result.finish, joint_use(given, result))
 
 
 def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], members: Members) -> Request:
@@ -105,6 +108,7 @@ def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
     check_list("all_to_all", sources, members)
     same_type([*outputs, *sources], "all_to_all")
     blocks = members.to_set(sources)
+    use = copying(blocks, outputs)
     given = Stage(_joined(blocks, outputs[0]))
     dtype = moved(outputs[0].dtype, 0)[0]
     splits = [moved(block.dtype, block.numel())[1] for block in blocks]
@@ -112,7 +116,7 @@ def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
     def finish(handle: int, index: int) -> None:
         _unpack(handle, index, members.to_set(outputs), "all_to_all")
 
-    return _alltoall("all_to_all", given, (dtype, (sum(splits),), splits), [outputs, sources], finish)
+    return _alltoall("all_to_all", given, (dtype, (sum(splits),), splits), use, finish)
 
 
 # ---- shared helpers ----
@@ -122,7 +126,7 @@ def _alltoall(
     word: str,
     given: Stage,
     what: tuple[int, tuple[int, ...], list[int]],
-    held: Sequence[Any],
+    use: Use,
     finish: Callable[[int, int], None],
 ) -> Request:
     """what: type, shape and splits."""
@@ -133,7 +137,7 @@ def _alltoall(
             "several parts."
         )
     call = Call(_core.ALLTOALL, dtype, shape, given.address, splits=splits, **given.place)
-    return Request(call, [given, *held], finish)
+    return Request(call, [given.buffer], finish, use)
 
 
 def _joined(blocks: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

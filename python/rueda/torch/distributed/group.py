@@ -15,11 +15,14 @@ import torch
 import torch.distributed as dist
 
 from rueda import _core, epochs, errors, operations
+from rueda.open_operations import Writes
+from rueda.operations import Call
 from rueda.torch.distributed import exchanges, group_operations, names, profiling, requests, sets
 from rueda.torch.distributed.group_operations import GroupOperation
 from rueda.torch.distributed.reductions import reduction
 from rueda.torch.distributed.requests import Members, Request
 from rueda.torch.distributed.work import RuedaWork
+from rueda.torch.overlaps import check_apart
 
 Tensors = Sequence[torch.Tensor]
 
@@ -160,7 +163,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None, root: int = 0) -> RuedaWork:
         given = _listed(tensors)
         world_root = self._members.world_ranks[_root(opts, root)]
-        made = [requests.broadcast(one, world_root) for one in given]
+        is_root = self._members.world_ranks[self._members.me] == world_root
+        made = [requests.broadcast(one, world_root, is_root) for one in given]
         return self._run("broadcast", made, given, timeout or opts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> RuedaWork:
@@ -260,7 +264,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
             )
         sender, receiver = self._members.world_ranks[origin], self._members.world_ranks[destination]
         set_id = sets.pair_of(sender, receiver)
-        request = requests.broadcast(tensor, sender)
+        request = requests.broadcast(tensor, sender, self._members.me == origin)
         if request.call.memory != _core.DEVICE_MEMORY:
             request.call.device = -1  # one side may have a GPU
         with self._lock:
@@ -306,6 +310,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
         seconds = _seconds(options, self._seconds)
         if not made:
             return RuedaWork([], outputs, seconds)
+        uses = [request.use for request in made]
+        check_apart(word, uses)
         finishes = [
             (index, request.finish) for index, request in enumerate(made) if request.finish is not None
         ]
@@ -316,13 +322,17 @@ class RuedaProcessGroup(dist.ProcessGroup):
 
         # torch.distributed's functions wait at once for what they start without async_op.
         will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
-        calls, held = [request.call for request in made], [request.held for request in made]
+        calls: list[Call] = [request.call for request in made]
+        held: list[Any] = [request.held for request in made]
+        writes = Writes([use.writes for use in uses], at_end=bool(finishes))
         stream = group_operations.stream_for(calls)
         if stream is not None:
             held.append([stream.mark(calls)])
         engine_handle = group_operations.submit(calls, (set_id, name), will_wait)
         what = f"{word} ({place} of process group {self._name})"
-        operation = GroupOperation(engine_handle, held, finish if finishes else None, what, stream)
+        operation = GroupOperation(
+            engine_handle, held, finish if finishes else None, what, stream, writes=writes
+        )
         if self._coalescing is not None:
             self._coalescing.append(operation)
         return RuedaWork([operation], outputs, seconds)

@@ -17,7 +17,7 @@ import torch
 from rueda import _core, errors, operations
 from rueda.device import Stream
 from rueda.errors import HorovodInternalError
-from rueda.in_flight import LOST, InFlight, open_operations
+from rueda.open_operations import LOST, InFlight, Writes, open_operations
 from rueda.operations import Call
 from rueda.torch import devices
 
@@ -36,15 +36,16 @@ class GroupOperation(InFlight):
         finish: Callable[[int], None] | None,
         what: str,
         stream: Stream | None = None,
+        writes: Writes | None = None,
     ) -> None:
-        """what: for error texts: "all_reduce (call 12 of process group 0)". stream: see InFlight."""
+        """what: for error texts: "all_reduce (call 12 of process group 0)". stream, writes: see InFlight."""
 
         def put_in_place(engine_handle: int) -> None:
             if finish is not None:
                 with torch.no_grad():
                     finish(engine_handle)
 
-        super().__init__(engine_handle, held, put_in_place, 0, stream)
+        super().__init__(engine_handle, held, put_in_place, 0, stream, writes)
         self.what = what
         _to_reap.append(engine_handle)
 

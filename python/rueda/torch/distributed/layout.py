@@ -13,24 +13,39 @@ import torch
 
 from rueda import _core, device
 from rueda.torch import tensors as memory
+from rueda.torch.overlaps import Use, share_memory
 
 
 class Stage:
-    """The memory the engine uses for one tensor."""
+    """The memory the engine uses for one tensor that it reads, writes, or both."""
 
-    def __init__(self, tensor: torch.Tensor, is_input: bool = True) -> None:
+    def __init__(self, tensor: torch.Tensor, is_input: bool = True, is_output: bool = False) -> None:
         if tensor.layout != torch.strided:
             raise ValueError(
                 f"Backend rueda takes dense tensors, but got {tensor.layout}; use to_dense(), or "
                 "sparse=False in the embedding."
             )
         self.tensor = tensor.detach()
-        if memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj():
+        self._is_input, self._is_output = is_input, is_output
+        is_direct = (
+            memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj()
+        )
+        self._use(is_copied=not is_direct).wait_for_others()
+        if is_direct:
             self.buffer = self.tensor
         elif is_input:
             self.buffer = self.tensor.to(place_of(tensor)).contiguous().resolve_conj().resolve_neg()
         else:
             self.buffer = torch.empty(self.tensor.shape, dtype=tensor.dtype, device=place_of(tensor))
+
+    def _use(self, is_copied: bool) -> Use:
+        here = [self.tensor]
+        return Use(here if self._is_input else (), here if self._is_output else (), is_copied)
+
+    @property
+    def use(self) -> Use:
+        """What an operation does with the tensor."""
+        return self._use(not self.is_direct)
 
     @property
     def is_direct(self) -> bool:
@@ -59,6 +74,7 @@ class Stage:
     def keep_apart_from(self, output: Stage) -> None:
         """Has the engine read a copy if writing the output would change this input."""
         if share_memory(output.buffer, self.buffer):
+            self._use(is_copied=True).wait_for_others()
             self.buffer = self.buffer.clone()
 
 
@@ -78,24 +94,33 @@ def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
     return (known, count) if known is not None else (_core.UINT8, count * dtype.itemsize)
 
 
-def reduced(dtype: torch.dtype, count: int, op: int) -> tuple[int, int]:
-    """(type, number) of elements that are computed with, as the engine has them: a complex number is its real
-    and its imaginary part. ValueError for what it cannot compute.
+def reduced(like: torch.Tensor, count: int, op: int) -> tuple[int, tuple[int, ...]]:
+    """(type, shape) of `count` elements that are computed with, as the engine has them: a complex number is
+    its real and its imaginary part, [count, 2], so that it is told from two real numbers. ValueError for what
+    it cannot compute.
     """
+    dtype = like.dtype
     if dtype.is_complex:
         if op not in (_core.SUM, _core.AVERAGE):
             raise ValueError(
                 f"Backend rueda does not reduce {dtype} with PRODUCT, MIN or MAX, as the other backends of "
                 "torch.distributed; use SUM or AVG, or reduce torch.view_as_real(tensor)."
             )
-        return memory.DTYPES[dtype.to_real()], 2 * count
+        return memory.DTYPES[dtype.to_real()], (count, 2)
     known = memory.DTYPES.get(dtype)
     if known is None:
         raise ValueError(
             f"Backend rueda cannot reduce {dtype}; convert the tensor to one of "
             f"{', '.join(str(one).removeprefix('torch.') for one in memory.DTYPES)}."
         )
-    return known, count
+    is_even = count % 2 == 0  # a part of its rows may be odd
+    return known, (count // 2, 2) if is_even and _shows_complex(like) else (count,)
+
+
+def _shows_complex(tensor: torch.Tensor) -> bool:
+    """Whether it is torch.view_as_real() of a complex tensor: all_reduce of torch.distributed makes one."""
+    base = tensor._base
+    return base is not None and base.is_complex() and tensor.shape[-1:] == (2,) and tensor.stride(-1) == 1
 
 
 def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
@@ -105,17 +130,3 @@ def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
         raise ValueError(
             f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}; convert them."
         )
-
-
-def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether writing one may change the other."""
-    if one.device != other.device or one.numel() == 0 or other.numel() == 0:
-        return False
-    ours, theirs = _extent(one), _extent(other)
-    return ours[0] < theirs[1] and theirs[0] < ours[1]
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    start = tensor.data_ptr()
-    return start, start + (last + 1) * tensor.element_size()

@@ -8,7 +8,7 @@ would not fit: a result is written to the caller's memory only if the shares of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from rueda import _core, errors
 from rueda.operations import Call
 from rueda.torch import tensors as memory
 from rueda.torch.distributed.layout import Stage, moved, place_of, reduced, same_type
+from rueda.torch.overlaps import Use
 from rueda.torch.tensors import device_index
 
 
@@ -55,38 +56,44 @@ class Members:
 
 @dataclass(frozen=True)
 class Request:
-    """One request, what must live as long as it, and finish(handle, index), called when it has succeeded."""
+    """One request, the memory that the engine uses for it, finish(handle, index), called when it has
+    succeeded, and what it does with tensors of its caller.
+    """
 
     call: Call
-    held: Sequence[Any]
-    finish: Callable[[int, int], None] | None = None
+    held: Sequence[torch.Tensor]
+    finish: Callable[[int, int], None] | None
+    use: Use
 
 
-def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
-    """In place."""
-    stage = Stage(tensor)
-    dtype, count = reduced(tensor.dtype, tensor.numel(), op)
+def allreduce(tensor: torch.Tensor, op: int, factor: float, like: torch.Tensor | None = None) -> Request:
+    """In place. like: the caller's tensor, of which this one is a copy."""
+    stage = Stage(tensor, is_output=True)
+    dtype, shape = reduced(tensor if like is None else like, tensor.numel(), op)
     where = (stage.address, stage.address)
-    call = Call(_core.ALLREDUCE, dtype, (count,), *where, op, prescale=factor, **stage.place)
-    return Request(call, [stage], stage.finish)
+    call = Call(_core.ALLREDUCE, dtype, shape, *where, op, prescale=factor, **stage.place)
+    return Request(call, [stage.buffer], stage.finish, stage.use)
 
 
 def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Request:
     """An allreduce whose result the other ranks throw away: the engine has no reduction to one rank."""
-    return allreduce(tensor if is_root else tensor.detach().clone(), op, factor)
+    if is_root:
+        return allreduce(tensor, op, factor)
+    use = copying([tensor], ())
+    return replace(allreduce(tensor.detach().clone(), op, factor, like=tensor), use=use)
 
 
-def broadcast(tensor: torch.Tensor, world_root: int) -> Request:
+def broadcast(tensor: torch.Tensor, world_root: int, is_root: bool) -> Request:
     """In place."""
-    stage = Stage(tensor)
+    stage = Stage(tensor, is_input=is_root, is_output=not is_root)
     dtype, count = moved(tensor.dtype, tensor.numel())
     where = (stage.address, stage.address)
     call = Call(_core.BROADCAST, dtype, (count,), *where, root_rank=world_root, **stage.place)
-    return Request(call, [stage], stage.finish)
+    return Request(call, [stage.buffer], None if is_root else stage.finish, stage.use)
 
 
 def barrier() -> Request:
-    return Request(Call(_core.BARRIER, _core.FLOAT32, (), 0), [])
+    return Request(Call(_core.BARRIER, _core.FLOAT32, (), 0), [], None, Use())
 
 
 # ---- gathering ----
@@ -100,7 +107,9 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
             f"all_gather_into_tensor of {source.numel()} elements in a group of {members.count} needs an "
             f"output of {members.count * source.numel()} elements, but got {output.numel()}."
         )
-    result, given = Stage(output, is_input=False), Stage(source)
+    if not members.is_sorted:
+        copying((), [output])
+    result, given = Stage(output, is_input=False, is_output=True), Stage(source)
     if result.is_direct and not members.is_sorted:
         result.buffer = torch.empty_like(output)
     block = source.numel() * source.element_size()
@@ -117,7 +126,8 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
             result.buffer = torch.stack(members.to_group(list(blocks))).view(output.shape)
         result.bring_back()
 
-    return Request(call, [result, given, output, source], None if result.is_direct else finish)
+    use = joint_use(given, result)
+    return Request(call, [result.buffer, given.buffer], None if result.is_direct else finish, use)
 
 
 def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: Members) -> Request:
@@ -130,6 +140,7 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
             f"all_gather of {source.numel()} elements got an output of {counts[members.me]} for this rank; "
             "make them equal."
         )
+    use = copying([source], outputs)
     if len(set(counts)) == 1:
         place = place_of(source)
         flat = torch.empty(members.count, source.numel(), dtype=source.dtype, device=place)
@@ -141,7 +152,7 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
                 output.detach().copy_(block.view(output.shape))
 
         inner.call.device = device_index(source)
-        return Request(inner.call, [inner.held, flat, outputs, source], finish_even)
+        return replace(inner, finish=finish_even, use=use)
     given = Stage(source)
     dtype, count = moved(source.dtype, source.numel())
     call = Call(_core.ALLGATHER, dtype, (count,), given.address, **given.place)
@@ -149,7 +160,7 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
     def finish(handle: int, index: int) -> None:
         deal(taken(handle, index, source), members.to_set(outputs), "all_gather")
 
-    return Request(call, [given, source, outputs], finish)
+    return Request(call, [given.buffer], finish, use)
 
 
 # ---- reduce-scatter ----
@@ -166,17 +177,19 @@ def reduce_scatter_single(
             f"input of {members.count * output.numel()} elements, but got {source.numel()}."
         )
     op, factor = reduction
+    is_rearranged = not members.is_sorted or not source.is_contiguous()
+    use = copying([source], [output]) if is_rearranged else None
     rows = source.detach().reshape(members.count, -1)
     if op not in (_core.SUM, _core.AVERAGE):
         return _reduce_all_keep_own(list(rows), output, reduction, members)
     if not members.is_sorted:
         rows = torch.stack(members.to_set(list(rows)))
-    result, given = Stage(output, is_input=False), Stage(rows)
+    result, given = Stage(output, is_input=False, is_output=True), Stage(rows)
     given.keep_apart_from(result)
-    dtype, width = reduced(source.dtype, output.numel(), op)
-    shape, where = (members.count, width), (given.address, result.address)
+    dtype, row = reduced(source, output.numel(), op)
+    shape, where = (members.count, *row), (given.address, result.address)
     call = Call(_core.REDUCESCATTER, dtype, shape, *where, op, prescale=factor, **given.place)
-    return Request(call, [result, given, output, source], result.finish)
+    return Request(call, [result.buffer, given.buffer], result.finish, use or joint_use(given, result))
 
 
 def reduce_scatter(
@@ -192,8 +205,9 @@ def reduce_scatter(
         )
     if len({source.numel() for source in sources}) > 1:
         return _reduce_all_keep_own(list(sources), output, reduction, members)
+    use = copying(sources, [output])
     rows = torch.stack([source.detach().reshape(-1) for source in sources])
-    return reduce_scatter_single(output, rows, reduction, members)
+    return replace(reduce_scatter_single(output, rows, reduction, members), use=use)
 
 
 def _reduce_all_keep_own(
@@ -202,6 +216,7 @@ def _reduce_all_keep_own(
     """For what the engine's reducescatter does not do (operations other than sums, unequal parts): an
     allreduce of which each rank keeps its block. It moves as many times the bytes as the group has ranks.
     """
+    use = copying(blocks, [output])
     everything = torch.cat([block.detach().reshape(-1) for block in blocks])
     everything = everything.to(place_of(output))
     start = sum(block.numel() for block in blocks[: members.me])
@@ -212,10 +227,23 @@ def _reduce_all_keep_own(
         mine = everything[start : start + output.numel()]
         output.detach().copy_(mine.view(output.shape))
 
-    return Request(inner.call, [inner.held, output], finish)
+    return replace(inner, finish=finish, use=use)
 
 
 # ---- shared helpers ----
+
+
+def copying(reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> Use:
+    """The use by a request that works on copies of these tensors, which may be taken now."""
+    use = Use(reads, writes, is_copied=True)
+    use.wait_for_others()
+    return use
+
+
+def joint_use(given: Stage, result: Stage) -> Use:
+    """The use of an input and an output."""
+    is_copied = given.use.is_copied or result.use.is_copied
+    return Use(given.use.reads, result.use.writes, is_copied)
 
 
 def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> None:
