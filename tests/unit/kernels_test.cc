@@ -8,7 +8,7 @@
 #include "kernels_reference.h"
 #include "rueda/kernels/table.h"
 
-namespace rueda::kernels::test {
+namespace rueda::kernels::test::kernels_test {
 namespace {
 
 using namespace rueda::kernels_test;
@@ -299,4 +299,4 @@ TEST(Kernels, no_slot_of_a_table_is_empty) {
 }
 
 }  // namespace
-}  // namespace rueda::kernels::test
+}  // namespace rueda::kernels::test::kernels_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::preflight {
+namespace rueda::preflight::reach_test {
 namespace {
 
 using testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(PreflightReach, nobody_is_blamed_where_no_pair_or_every_pair_connects) {
 }
 
 }  // namespace
-}  // namespace rueda::preflight
+}  // namespace rueda::preflight::reach_test
