@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "doctor/first_line.h"
+#include "doctor/transports.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::doctor {
@@ -16,10 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMajor = 1, kMinor = 13;  // what the transport asks for
-
-bool names(std::string_view transports, std::string_view name) {
-  return fmt::format(",{},", transports).find(fmt::format(",{},", name)) != std::string::npos;
-}
 
 // The first of the transports, best first, that is allowed.
 std::string first_allowed(std::string_view transports, bool is_between_hosts) {

@@ -31,10 +31,6 @@ std::string reason_in(std::string text) {
   return reason;
 }
 
-bool names(std::string_view transports, std::string_view transport) {
-  return fmt::format(",{},", transports).find(fmt::format(",{},", transport)) != std::string::npos;
-}
-
 // Two ranks of `rueda run`, whose first one writes its results to its output: a limit of files does not stop
 // it.
 std::vector<std::string> trial_command(const std::string& own_path, const std::string& transport) {
@@ -44,6 +40,10 @@ std::vector<std::string> trial_command(const std::string& own_path, const std::s
 }
 
 }  // namespace
+
+bool names(std::string_view transports, std::string_view transport) {
+  return fmt::format(",{},", transports).find(fmt::format(",{},", transport)) != std::string::npos;
+}
 
 Trial trial_of(std::string transport, const std::string& text, bool is_in_time) {
   Trial trial{.transport = std::move(transport), .output = text, .json = {}, .is_in_time = is_in_time};

@@ -23,6 +23,8 @@ struct Trial {
 Trial trial_of(std::string transport, const std::string& text, bool is_in_time);
 // Pure.
 void add_trial(Section& section, const Trial& trial);
+// Pure. Whether a value of RUEDA_TRANSPORTS has this transport.
+bool names(std::string_view transports, std::string_view transport);
 // Pure. Those of RUEDA_TRANSPORTS that ranks of this host use: without shm, if there is another and memory
 // cannot be shared.
 std::string usable_transports(std::string_view transports, const std::string& memory_fault);
