@@ -6,10 +6,12 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <set>
 #include <span>
 
 #include "launch/blame.h"
 #include "launch/last_words.h"
+#include "launch/start_refusals.h"
 
 namespace rueda::launch {
 namespace {
@@ -83,13 +85,23 @@ std::string collateral_of(const Ending& ending) {
 }
 
 std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
-  std::map<std::string, std::vector<Rank>> groups;
-  for (size_t i = 0; i < endings.size(); ++i)
-    if (i != cause) groups[collateral_of(endings[i])].push_back(endings[i].rank);
+  struct Group {
+    std::vector<Rank> ranks;
+    std::set<std::string> words;  // more than one: only the names of hosts differ
+  };
+  std::map<std::string, Group> groups;
+  for (size_t i = 0; i < endings.size(); ++i) {
+    if (i == cause) continue;
+    const std::string words = collateral_of(endings[i]);
+    Group& group = groups[without_host(words, endings[i].host)];
+    group.ranks.push_back(endings[i].rank);
+    group.words.insert(words);
+  }
   std::string text;
-  for (auto& [what, ranks] : groups) {
-    std::ranges::sort(ranks);
-    text += fmt::format("  {} {}: {}\n", ranks.size() == 1 ? "rank" : "ranks", rank_list(ranks), what);
+  for (auto& [masked, group] : groups) {
+    std::ranges::sort(group.ranks);
+    text += fmt::format("  {} {}: {}\n", group.ranks.size() == 1 ? "rank" : "ranks", rank_list(group.ranks),
+                        group.words.size() == 1 ? *group.words.begin() : masked);
   }
   return text;
 }

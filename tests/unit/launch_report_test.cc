@@ -283,6 +283,18 @@ TEST(Report, lost_rank_has_a_status_that_is_not_success) {
               HasSubstr("rank 0 on h0 (pid 100) was lost with its host"));
 }
 
+TEST(Report, hosts_that_were_lost_for_one_cause_have_one_line) {
+  std::vector<Ending> endings = {ended(0, 1, 3)};
+  for (Rank rank = 1; rank < 40; ++rank) {
+    endings.push_back(ended(rank, 2, 0));
+    endings.back().trouble = "was lost with its host: h" + std::to_string(rank) + " cannot be reached";
+  }
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("\n  ranks 1-39: was lost with its host: … cannot be reached\n"));
+  endings.resize(2);
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("\n  rank 1: was lost with its host: h1 cannot be"));
+}
+
 TEST(Report, signals_have_names) {
   EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
   EXPECT_EQ(signal_name(200), "signal 200");
