@@ -77,16 +77,14 @@ TEST_F(OnRankZero, a_control_channel_that_ends_names_its_rank_at_once) {
 }
 
 TEST_F(OnRankZero, a_lost_rank_is_named_once) {
-  const auto ends =
-      only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 (channel 1) closed its connection.", kBegin));
+  const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 closed its connection.", kBegin));
   ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_THAT(ends[0].why.why,
-              testing::EndsWith(") was lost: on channel 1 it closed its connection; its process has "
-                                "probably ended, so look at its output and its exit code."));
+  EXPECT_THAT(ends[0].why.why, testing::EndsWith(") was lost: it closed its connection; its process has "
+                                                 "probably ended, so look at its output and its exit code."));
 }
 
 TEST_F(OnRankZero, a_reset_connection_is_taken_for_the_end_of_its_process) {
-  const std::string why = "rank 3 (channel 1) lost its connection (Connection reset by peer).";
+  const std::string why = "rank 3 lost its connection (Connection reset by peer).";
   const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_THAT(ends[0].why.why,
@@ -234,7 +232,7 @@ TEST_F(WithRankTwoQuiet, a_host_that_nothing_tells_of_may_be_cut_off) {
 }
 
 TEST_F(OnRankZero, a_host_that_was_given_up_is_unreachable) {
-  const std::string why = "rank 3 (channel 1) has acknowledged nothing for 35 s; its host is down.";
+  const std::string why = "rank 3 has acknowledged nothing for 35 s; its host is down.";
   const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_EQ(ends[0].loss, "unreachable");
