@@ -219,6 +219,30 @@ TEST_F(WithRankTwoQuiet, it_is_lost_as_silent_if_its_host_answers_all_the_time) 
   EXPECT_LE(end->second, kBegin + kTimeout + kSecond);
 }
 
+TEST_F(WithRankTwoQuiet, its_host_is_judged_within_a_short_limit) {
+  constexpr Nanos kShort = 4 * kSecond;
+  Verdicts verdicts(0, all_, kShort, kBegin);
+  // The host was cut off after 0.5 s, which its acknowledgements show 1 s later at the latest.
+  for (; now_ <= kBegin + 10 * kShort; now_ += kSecond / 2) {
+    for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
+    const Nanos since = kBegin + 3 * kSecond / 2;
+    verdicts.host_silence(2, now_ < since ? 0 : kSecond * 7 / 10, now_);
+    ASSERT_THAT(only<Verdicts::End>(verdicts.tick(now_)), IsEmpty()) << (now_ - kBegin) / kMillisecond;
+  }
+}
+
+TEST_F(WithRankTwoQuiet, with_the_shortest_limit_that_tells_hosts_a_process_is_still_told_from_one) {
+  Verdicts verdicts(0, all_, 4 * kSecond, kBegin);
+  std::vector<Verdicts::End> ends;
+  for (; ends.empty() && now_ <= kBegin + 8 * kSecond; now_ += kSecond / 2) {
+    for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
+    verdicts.host_silence(2, 0, now_);
+    ends = only<Verdicts::End>(verdicts.tick(now_));
+  }
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_THAT(ends[0].why.why, HasSubstr("it has not answered for 4 s, but its host does"));
+}
+
 TEST_F(WithRankTwoQuiet, a_host_that_nothing_tells_of_may_be_cut_off) {
   for (; now_ <= kBegin + kTimeout + kSecond; now_ += kSecond) {
     for (const Rank rank : {1, 3}) verdicts_.heard(rank, now_);
