@@ -10,10 +10,10 @@ from typing import Dict, Iterator, List, Tuple
 
 import boxes
 import pytest
+from cables import RANKS, cut, ip, make_cable, mend, start_in_spaces, start_until_lost
 from harness import library
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from robust_support import Jobs, make_jobs, wait_until
-from test_robust_hosts import RANKS, ip, make_cable, start_in_spaces
 from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`
@@ -48,9 +48,9 @@ def test_an_outage_is_said_and_survived_with_default_settings(
     job = start_in_spaces(jobs, cable, f"DOING = {doing!r}\n{STEPS}")
     for rank in range(RANKS):
         job.await_said(rank, "ready")
-    ip("-n", cable[0], "link", "set", "wire", "down")
+    cut(cable)
     wait_until(lambda: re.search(UNREACHABLE, job.output(0)) is not None, SAID_S, "the verdict")
-    ip("-n", cable[0], "link", "set", "wire", "up")
+    mend(cable)
     wait_until(lambda: "the network is back after" in job.output(0), SAID_S, "its end")
     job.release("back")
     job.release("enough")
@@ -63,20 +63,8 @@ def test_an_outage_is_said_and_survived_with_default_settings(
 
 
 def test_a_cable_that_stays_cut_is_blamed_on_the_network_alone(jobs: Jobs, cable: Tuple[str, str]) -> None:
-    body = """
-hvd.init()
-hvd.allreduce(torch.ones(2), name="warm-up")
-say("ready")
-try:
-    while True:
-        hvd.allreduce(torch.ones(200_000), name="gradient")
-except hvd.HorovodInternalError as error:
-    say("lost", text=str(error))
-"""
-    job = start_in_spaces(jobs, cable, body, RUEDA_PEER_TIMEOUT_SECONDS="8")
-    for rank in range(RANKS):
-        job.await_said(rank, "ready")
-    ip("-n", cable[0], "link", "set", "wire", "down")
+    job = start_until_lost(jobs, cable, "training", 8)
+    cut(cable)
     job.assert_ended_well(limit_s=END_S)
     for rank in range(RANKS):
         (lost,) = job.said(rank, "lost")
