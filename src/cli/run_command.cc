@@ -10,6 +10,7 @@
 #include "cli/words.h"
 #include "launch/job_runner.h"
 #include "launch/log_collector.h"
+#include "launch/pause.h"
 #include "launch/restarts.h"
 #include "launch/result_files.h"
 #include "rueda/base/setting_names.h"
@@ -46,23 +47,44 @@ Result<launch::RunOptions> with_log_folder(launch::RunOptions options) {
   return options;
 }
 
+struct Try {
+  launch::TryEnd end = launch::TryEnd::kNotStarted;
+  int status = 1;
+};
+
+Result<Try> run_once(const launch::RunOptions& options) {
+  Result<launch::RunOptions> ready = with_log_folder(options);
+  if (!ready.is_ok()) return ready.status();
+  launch::JobRunner job(std::move(ready.value()));
+  const int status = job.run();
+  return Try{job.end(), status};
+}
+
 // Runs the job, and again if that was asked for. Returns the exit status of the last try.
 int run_tries(launch::RunOptions options) {
-  launch::Restarts restarts(options.max_restarts);
+  launch::Restarts restarts(options.max_restarts, nanos(options.restart_pause_s, kSecond));
+  const auto say = [](const std::string& text) {
+    if (!text.empty()) fmt::print(stderr, "rueda: {}\n", text);
+  };
   while (true) {
     options.restart_count = restarts.count();
-    Result<launch::RunOptions> ready = with_log_folder(options);
-    if (!ready.is_ok()) {
-      fmt::print(stderr, "rueda run: {}\n", ready.status().why);
+    if (restarts.count() > 0) launch::ResultFiles(options.collect_dir).clear();
+    const Nanos began = monotonic_now();
+    const Result<Try> done = run_once(options);
+    if (!done.is_ok()) {
+      fmt::print(stderr, "rueda run: {}\n", done.status().why);
       return 1;
     }
-    if (restarts.count() > 0) launch::ResultFiles(options.collect_dir).clear();
-    launch::JobRunner job(std::move(ready.value()));
-    const int status = job.run();
-    const bool follows = restarts.follows(job.end(), status);
-    if (const std::string notice = restarts.notice(); !notice.empty())
-      fmt::print(stderr, "rueda: {}\n", notice);
+    const auto [end, status] = done.value();
+    const bool follows = restarts.follows(end, status, monotonic_now() - began);
+    say(restarts.notice());
     if (!follows) return status;
+    const int signal = launch::pause_for(restarts.pause(), options.is_stdin_watched);
+    if (signal == 0) continue;
+    restarts.give_up();
+    say(fmt::format("{} came before the job was started again", launch::signal_name(signal)));
+    say(restarts.notice());
+    return 128 + signal;
   }
 }
 

@@ -115,6 +115,10 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--max-restarts", options.tuning.max_restarts,
                  "start the whole job again so often after a failure (0)")
       ->check(whole_number(0, 1'000'000));
+  app.add_option("--restart-pause", options.restart_pause_s,
+                 "seconds before the first of these restarts; twice as long before each further one, up to "
+                 "30 (1)")
+      ->check(seconds_from(0));
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");

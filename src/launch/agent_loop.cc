@@ -202,6 +202,8 @@ void AgentLoop::on_message(const AgentMessage& message) {
     }
     case MessageType::kSignal:
       return on_launcher_signal(reader.get<int32_t>());
+    case MessageType::kSignalled:
+      return on_signal_elsewhere(reader.get<int32_t>());
     case MessageType::kStop:
       return stop(reader.get<int64_t>() * kMillisecond, SIGTERM);
     case MessageType::kKill:
@@ -239,9 +241,9 @@ void AgentLoop::lose_launcher(const std::string& why) {
   is_launcher_lost_ = true;
   out_.clear();
   if (!have_all_ended()) complain(why + "; the ranks of this host are being ended");
-  if (has_own_grace_ && getppid() == guardian_)
-    return;  // the scheduler has told the ranks how long they have
-  stop(kLostLauncherGrace, SIGTERM);
+  // The scheduler has told how long the ranks have.
+  if (!keeps_grace_ || getppid() != guardian_) return stop(kLostLauncherGrace, SIGTERM);
+  if (!is_stopping_) stop(job_->grace_ms * kMillisecond, end_signal_);
 }
 
 Status AgentLoop::write_private_files() {

@@ -64,6 +64,7 @@ class AgentLoop {
   void take_signals();
   void on_outside_signal(int signal, pid_t sender, bool is_passed_on);
   void on_launcher_signal(int signal);
+  void on_signal_elsewhere(int signal);
   void await_same_signal();
   void look_at_ranks();
   void keep_news(std::span<const std::byte> payload) const;
@@ -91,7 +92,8 @@ class AgentLoop {
   std::unique_ptr<RankInquiry> inquiry_;                    // what the launcher has asked last
   size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
   OutsideSignals outside_signals_;
-  bool has_own_grace_ = false;  // a scheduler ends this agent, and waits for it
+  bool keeps_grace_ = false;  // a scheduler ends this agent or another one: also without the launcher
+  int end_signal_ = 0;        // what the agent of another host has got; SIGINT or SIGTERM
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;

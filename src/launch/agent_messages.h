@@ -28,17 +28,20 @@ enum class MessageType : uint8_t {
   kAsk = 7,   // Question: ask the ranks of this host
   kNews = 8,  // status::JobNews, every second in jobs of several hosts: for the ranks of this host
   // agent -> launcher
-  kHello = 16,      // Hello
-  kStarted = 17,    // i32 rank, i32 pid
-  kOutput = 18,     // i32 rank, u8 stream, bytes
-  kExit = 19,       // Exit
-  kFile = 20,       // i32 rank, bytes: the next part of the rank's result file
-  kBye = 21,        // every process on this host has ended, and its end was reported
-  kPong = 22,       // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
-  kAnswer = 23,     // u32 id of the question, and what the ranks have answered (status/job_answer.h)
-  kMetrics = 24,    // i32 rank, text: all its metrics so far, as Prometheus reads them
-  kSignalled = 25,  // i32 signal: a scheduler or a person has sent it to this agent; its ranks have it
-  kHeld = 26,       // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
+  kHello = 16,    // Hello
+  kStarted = 17,  // i32 rank, i32 pid
+  kOutput = 18,   // i32 rank, u8 stream, bytes
+  kExit = 19,     // Exit
+  kFile = 20,     // i32 rank, bytes: the next part of the rank's result file
+  kBye = 21,      // every process on this host has ended, and its end was reported
+  kPong = 22,     // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
+  kAnswer = 23,   // u32 id of the question, and what the ranks have answered (status/job_answer.h)
+  kMetrics = 24,  // i32 rank, text: all its metrics so far, as Prometheus reads them
+  // i32 signal: a scheduler or a person has sent it to this agent; its ranks have it. From the launcher: to
+  // the
+  // agent of another host
+  kSignalled = 25,
+  kHeld = 26,  // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message

@@ -47,12 +47,13 @@ void AgentLoop::on_outside_signal(int signal, pid_t sender, bool is_passed_on) {
     return;
   }
   const Nanos now = monotonic_now();
+  const auto way = is_passed_on ? OutsideSignals::Way::kGuardian : OutsideSignals::Way::kWorker;
   const OutsideSignals::Answer answer = !is_passed_on && signals_all_below(sender)
                                             ? outside_signals_.on_spread(signal, sender, now)
-                                            : outside_signals_.on_own(signal, sender, now);
+                                            : outside_signals_.on_own(signal, sender, way, now);
   if (!answer.is_new) return;
   if (ends_job(signal)) {
-    has_own_grace_ = true;
+    keeps_grace_ = true;
     const int first = !answer.goes_to_ranks ? 0 : signal == SIGINT ? SIGINT : SIGTERM;
     stop(job_->grace_ms * kMillisecond, first);
   } else if (answer.goes_to_ranks) {
@@ -61,6 +62,13 @@ void AgentLoop::on_outside_signal(int signal, pid_t sender, bool is_passed_on) {
   ByteWriter writer;
   writer.put(static_cast<int32_t>(signal));
   send(MessageType::kSignalled, writer.bytes());
+}
+
+// A scheduler ends the job, and the launcher will pass that on unless it is ended before.
+void AgentLoop::on_signal_elsewhere(int signal) {
+  if (!job_ || !ends_job(signal)) return;
+  keeps_grace_ = true;
+  end_signal_ = signal == SIGINT ? SIGINT : SIGTERM;
 }
 
 void AgentLoop::on_launcher_signal(int signal) {

@@ -27,6 +27,7 @@ struct RunOptions {
   bool is_stdin_watched = false;  // end of file on stdin counts as SIGTERM: the calling program has ended
   bool is_verbose = false;
   int max_restarts = 0;        // a job that has failed is started again so often
+  double restart_pause_s = 1;  // before it is started again for the first time; see Restarts
   int restart_count = 0;       // it was started again so often before; the ranks find it
   bool answers_status = true;  // `rueda status` may ask the launcher about other hosts
   bool binds_cores = false;    // each rank runs on its own share of its host's cores

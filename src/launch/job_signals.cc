@@ -66,8 +66,10 @@ void JobRunner::suspend() {
 void JobRunner::on_reported(const HostLink& link, std::span<const std::byte> payload) {
   const int signal = ByteReader(payload).get<int32_t>();
   const Nanos now = monotonic_now();
-  if (ends_job(signal) && stop_plan_.on_report(signal, now))
+  if (ends_job(signal) && stop_plan_.on_report(signal, now)) {
+    agents_.broadcast(MessageType::kSignalled, payload);  // at once: we may be the next to be ended
     output_.say(reported_notice(link.host(), signal, options_.grace_s));
+  }
   // For SIGTERM and SIGHUP the stop plan has a step.
   const auto host = static_cast<int>(&link - agents_.links().data());
   if (signal == SIGINT || informs_ranks(signal)) reported_signals_.on_report(host, signal, now);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 
 namespace rueda::launch {
@@ -16,6 +17,28 @@ constexpr std::string_view kStalled = "is stalled for longer than ";  // control
 bool contains(Lines lines, std::string_view text) {
   return std::ranges::any_of(lines,
                              [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+constexpr std::string_view kWasLost = " was lost: ";                            // runtime/verdicts.cc
+constexpr std::string_view kBroke = "the connection between rank ";             // runtime/verdicts.cc
+constexpr std::string_view kNoConnection = "no connection in time from rank ";  // runtime/connect_wait.cc
+
+// The number at the begin of the text.
+std::optional<Rank> leading_rank(std::string_view text) {
+  Rank rank = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  return error == std::errc() ? std::optional(rank) : std::nullopt;
+}
+
+// "…BEGIN1 (host b, pid 5)BETWEEN2 (host c, pid 7)…" names ranks 1 and 2.
+std::optional<CutLink> two_ranks(std::string_view line, std::string_view begin, std::string_view between) {
+  const size_t at = line.find(begin);
+  if (at == std::string_view::npos) return std::nullopt;
+  line.remove_prefix(at + begin.size());
+  const size_t second = line.find(between);
+  if (second == std::string_view::npos) return std::nullopt;
+  const auto from = leading_rank(line), to = leading_rank(line.substr(second + between.size()));
+  return from && to ? std::optional(CutLink{.from = *from, .to = *to}) : std::nullopt;
 }
 
 // "… Outnumbered: ranks 2, 5." names ranks 2 and 5.
@@ -39,9 +62,11 @@ bool is_outnumbered(std::string_view line, Rank rank) {
 
 Complaint complaint_of(Lines last_lines) {
   if (contains(last_lines, kStalled)) return Complaint::kStalled;
+  if (cut_link(last_lines)) return Complaint::kCut;
   for (const std::string_view lost :
-       {" was lost: ", "Horovod has been shut down. ", ", so it does not take part in this init; ",
-        " before all ranks were connected, so this init failed; "})
+       {kWasLost, std::string_view("Horovod has been shut down. "),
+        std::string_view(", so it does not take part in this init; "),
+        std::string_view(" before all ranks were connected, so this init failed; ")})
     if (contains(last_lines, lost)) return Complaint::kLost;
   const auto is_mismatch = [](const std::string& line) {
     const size_t at = line.find("Mismatched ");
@@ -51,9 +76,36 @@ Complaint complaint_of(Lines last_lines) {
   return std::ranges::any_of(last_lines, is_mismatch) ? Complaint::kMismatch : Complaint::kNone;
 }
 
+std::optional<LostRank> lost_rank(Lines last_lines) {
+  for (std::string_view line : last_lines) {
+    const size_t at = line.find(kWasLost);
+    const size_t subject = at == std::string_view::npos ? at : line.rfind("rank ", at);
+    if (subject == std::string_view::npos) continue;
+    const std::optional<Rank> rank = leading_rank(line.substr(subject + std::string_view("rank ").size()));
+    if (!rank) continue;
+    line.remove_prefix(at);
+    return LostRank{.rank = *rank,
+                    .has_ended = line.find("its process has probably ended") != std::string_view::npos,
+                    .is_unreachable = line.find("acknowledged nothing") != std::string_view::npos};
+  }
+  return std::nullopt;
+}
+
+std::optional<CutLink> cut_link(Lines last_lines) {
+  for (const std::string_view line : last_lines) {
+    if (const auto broke = two_ranks(line, kBroke, ") and rank "); broke) return broke;
+    auto never = two_ranks(line, kNoConnection, ") to rank ");
+    if (!never) continue;
+    never->was_up = false;
+    return never;
+  }
+  return std::nullopt;
+}
+
 bool accuses(Lines last_lines, Rank rank) {
   switch (complaint_of(last_lines)) {
     case Complaint::kNone:
+    case Complaint::kCut:
       return false;
     case Complaint::kLost:
       return contains(last_lines, fmt::format("rank {} (host ", rank)) ||

@@ -25,12 +25,18 @@ OutsideSignals::Answer OutsideSignals::on_spread(int signal, int sender, Nanos n
   return {.is_new = !is_recent(last.launcher, now), .goes_to_ranks = false};
 }
 
-OutsideSignals::Answer OutsideSignals::on_own(int signal, int sender, Nanos now) {
+OutsideSignals::Answer OutsideSignals::on_own(int signal, int sender, Way way, Nanos now) {
   Last& last = last_[signal];
   const bool has_spread = last.spread_by == sender && is_recent(last.own, now);
+  if (last.half_by != sender || !is_recent(last.own, now)) last.halves = 0;
+  const bool is_other_half = last.halves > 0 && last.half_way != way;
   last.spread_by = 0;
-  if (has_spread || is_recent(last.launcher, now)) return {};
+  if (is_other_half) --last.halves;
+  if (has_spread || is_other_half || is_recent(last.launcher, now)) return {};
   last.own = now;
+  ++last.halves;
+  last.half_by = sender;
+  last.half_way = way;
   return {.is_new = true, .goes_to_ranks = true};
 }
 

@@ -1,6 +1,7 @@
 // Signals that schedulers, or people, send to the agents of a job: they reach every rank, and once. Pure.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,8 +27,10 @@ class OutsideSignals {
   };
   // sender: its pid. The worker got the signal itself, and so did the ranks.
   Answer on_spread(int signal, int sender, Nanos now);
-  // The guardian got it, or the worker from somebody who does not signal ranks.
-  Answer on_own(int signal, int sender, Nanos now);
+  // The guardian got it, or the worker from somebody who does not signal ranks. Who signals both of them
+  // sends one signal.
+  enum class Way : uint8_t { kGuardian, kWorker };
+  Answer on_own(int signal, int sender, Way way, Nanos now);
   // The launcher passes it on. Returns whether the ranks need it.
   bool on_launcher(int signal, Nanos now);
 
@@ -35,6 +38,10 @@ class OutsideSignals {
   struct Last {
     std::optional<Nanos> own, launcher;  // when it came
     int spread_by = 0;                   // the sender whose signal to the guardian will follow; 0 = none
+    // The same sender may have sent these by the other way as well, and that has not come yet.
+    int halves = 0;
+    int half_by = 0;  // that sender
+    Way half_way = Way::kGuardian;
   };
   std::map<int, Last> last_;
 };

@@ -6,9 +6,12 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <set>
 #include <span>
 
+#include "launch/blame.h"
 #include "launch/last_words.h"
+#include "launch/start_refusals.h"
 
 namespace rueda::launch {
 namespace {
@@ -82,13 +85,23 @@ std::string collateral_of(const Ending& ending) {
 }
 
 std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
-  std::map<std::string, std::vector<Rank>> groups;
-  for (size_t i = 0; i < endings.size(); ++i)
-    if (i != cause) groups[collateral_of(endings[i])].push_back(endings[i].rank);
+  struct Group {
+    std::vector<Rank> ranks;
+    std::set<std::string> words;  // more than one: only the names of hosts differ
+  };
+  std::map<std::string, Group> groups;
+  for (size_t i = 0; i < endings.size(); ++i) {
+    if (i == cause) continue;
+    const std::string words = collateral_of(endings[i]);
+    Group& group = groups[without_host(words, endings[i].host)];
+    group.ranks.push_back(endings[i].rank);
+    group.words.insert(words);
+  }
   std::string text;
-  for (auto& [what, ranks] : groups) {
-    std::ranges::sort(ranks);
-    text += fmt::format("  {} {}: {}\n", ranks.size() == 1 ? "rank" : "ranks", rank_list(ranks), what);
+  for (auto& [masked, group] : groups) {
+    std::ranges::sort(group.ranks);
+    text += fmt::format("  {} {}: {}\n", group.ranks.size() == 1 ? "rank" : "ranks", rank_list(group.ranks),
+                        group.words.size() == 1 ? *group.words.begin() : masked);
   }
   return text;
 }
@@ -108,6 +121,41 @@ std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> e
   return std::nullopt;
 }
 
+// What ranks agree on that all failed because of others. A rank that ended well has left too early: that is
+// another story.
+std::optional<Blame> blame_by(const Ending& first, std::span<const Ending> endings) {
+  const Complaint complaint = complaint_in(first);
+  if (complaint != Complaint::kLost && complaint != Complaint::kCut) return std::nullopt;
+  const std::optional<Blame> blame = agreed_blame(endings);
+  if (!blame || blame->other >= 0) return blame;
+  const auto ended_well = [&](const Ending& one) { return one.rank == blame->rank && !one.is_failure(); };
+  return std::ranges::any_of(endings, ended_well) ? std::nullopt : blame;
+}
+
+std::string who(std::span<const Ending> endings, Rank rank) {
+  const auto found = std::ranges::find(endings, rank, &Ending::rank);
+  return found == endings.end() ? fmt::format("rank {}", rank)
+                                : fmt::format("rank {} on {} (pid {})", rank, found->host, found->pid);
+}
+
+std::string headline(const Blame& blame, std::span<const Ending> endings) {
+  const std::string one = who(endings, blame.rank);
+  switch (blame.kind) {
+    case Blame::Kind::kRank:
+      break;
+    case Blame::Kind::kCutOff:
+      return one +
+             " was cut off from the other hosts while it was still running; look at the network of its "
+             "host";
+    case Blame::Kind::kCutLink:
+      return fmt::format("the network between {} and {} was cut while both were running", one,
+                         who(endings, blame.other));
+    case Blame::Kind::kUnconnected:
+      return fmt::format("{} could not connect to {}", one, who(endings, blame.other));
+  }
+  return one + " was lost to the other ranks while it was still running";
+}
+
 std::string headline(const Ending& first, const Ending* culprit) {
   const Complaint complaint = complaint_in(first);
   if (culprit == nullptr) {
@@ -116,12 +164,12 @@ std::string headline(const Ending& first, const Ending* culprit) {
     if (accuses_any(first.last_lines)) return text + ", because it disagrees with most ranks about a tensor";
     return "its ranks disagree about a tensor, and no side has more of them; " + text;
   }
-  const std::string who = fmt::format("rank {} on {} (pid {})", culprit->rank, culprit->host, culprit->pid);
-  if (complaint == Complaint::kMismatch) return who + " disagrees with most ranks about a tensor";
+  const std::string name = who(std::span(culprit, 1), culprit->rank);
+  if (complaint == Complaint::kMismatch) return name + " disagrees with most ranks about a tensor";
   if (!culprit->was_stopped)
     return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
-  if (complaint == Complaint::kStalled) return who + " never submitted what the other ranks waited for";
-  return who + " was lost to the other ranks while it was still running";
+  if (complaint == Complaint::kStalled) return name + " never submitted what the other ranks waited for";
+  return name + " was lost to the other ranks while it was still running";
 }
 
 }  // namespace
@@ -155,7 +203,9 @@ std::optional<size_t> first_cause(std::span<const Ending> endings) {
   };
   for (size_t i = 0; i < endings.size(); ++i)
     if (endings[i].is_failure() && (!best || key(endings[i]) < key(endings[*best]))) best = i;
-  return best;
+  if (!best || endings[*best].was_stopped) return best;
+  const std::optional<Blame> blame = blame_by(endings[*best], endings);
+  return blame ? blame->spokesman : best;
 }
 
 int exit_status(const Ending& ending) {
@@ -177,11 +227,13 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
            collateral_lines(endings, endings.size());
   if (!cause) return {};
   const Ending& first = endings[*cause];
-  const std::optional<size_t> culprit = culprit_of(first, endings);
-  std::string text =
-      "rueda: the job failed: " + headline(first, culprit ? &endings[*culprit] : nullptr) + "\n";
+  const std::optional<Blame> blame = blame_by(first, endings);
+  const std::optional<size_t> culprit = blame ? std::nullopt : culprit_of(first, endings);
+  std::string text = "rueda: the job failed: ";
+  text += blame ? headline(*blame, endings) : headline(first, culprit ? &endings[*culprit] : nullptr);
+  text += "\n";
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
-  if (culprit) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
+  if (culprit || blame) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
   if (!first.last_lines.empty()) {
     text += fmt::format("  last lines of its {}:\n", first.stream);
     for (const std::string& line : first.last_lines) text += "  | " + line + "\n";

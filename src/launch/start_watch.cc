@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "launch/start_refusals.h"
 #include "rueda/base/release.h"
 
 namespace rueda::launch {
@@ -10,25 +11,32 @@ namespace {
 // After the first host that cannot take part, the others have this long to show whether they can.
 constexpr Nanos kOthersShow = 2 * kSecond;
 
-// Why the job cannot start with this agent; ok if it can, or if the agent has not answered yet.
-Status refusal(const AgentState& agent) {
+struct Refused {
+  Code code = Code::kOk;
+  Refusal refusal;
+};
+
+// Why the job cannot start with this agent; empty if it can, or if the agent has not answered yet.
+std::optional<Refused> judge(const AgentState& agent) {
+  const std::string host(agent.host);
   if (agent.lost_because)
-    return {Code::kUnavailable,
-            fmt::format("the agent of {} has ended: {}", agent.host, *agent.lost_because)};
+    return Refused{Code::kUnavailable, {host, "the agent of ", " has ended: " + *agent.lost_because}};
   if (agent.hello && (agent.hello->release != kRelease || agent.hello->protocol != kProtocol))
-    return {Code::kPermissionDenied,
-            fmt::format(
-                "{} runs release {} of rueda, but this is release {}; install the same release on all hosts",
-                agent.host, agent.hello->release, kRelease)};
-  return Status::ok();
+    return Refused{
+        Code::kPermissionDenied,
+        {host, "",
+         fmt::format(
+             " runs release {} of rueda, but this is release {}; install the same release on all hosts",
+             agent.hello->release, kRelease)}};
+  return std::nullopt;
 }
 
-std::string cannot_start(size_t hosts, const std::vector<std::string>& refusals,
+std::string cannot_start(size_t hosts, const std::vector<Refusal>& refusals,
                          const std::vector<std::string>& silent) {
   std::string text = "cannot start the job";
   if (refusals.size() > 1)
     text += fmt::format(", because {} of {} hosts cannot take part", refusals.size(), hosts);
-  text += ": " + shortened(refusals, "; ");
+  text += ": " + list_refusals(refusals);
   if (!silent.empty())
     text += fmt::format("; no answer yet from the {} of {}", silent.size() == 1 ? "agent" : "agents",
                         shortened(silent));
@@ -46,13 +54,14 @@ std::string how_to_check(const AgentState& agent) {
 
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
   using enum Decision::Next;
-  std::vector<std::string> missing, refusals;
+  std::vector<std::string> missing;
+  std::vector<Refusal> refusals;
   std::string check;
   Code code = Code::kOk;
   for (const AgentState& agent : agents) {
-    if (const Status why = refusal(agent); !why.is_ok()) {
-      refusals.push_back(why.why);
-      code = why.code;
+    if (const std::optional<Refused> why = judge(agent)) {
+      refusals.push_back(why->refusal);
+      code = why->code;
       continue;
     }
     if (agent.hello) continue;

@@ -59,6 +59,22 @@ def test_signals_to_an_agent_reach_its_ranks_once(target):
     job.assert_gone_within(5)
 
 
+def test_a_signal_to_both_processes_of_an_agent_reaches_its_ranks_once():
+    """As from a launcher that signals what it has started, and then all that it finds below."""
+    job = Run("-np", 2, "--grace", 20, PYTHON, "-c", TRAP)
+    job.read_until(2, lambda line: "ready" in line)
+    agents = [job.agents(name)[0] for name in ("rueda-agent", "rueda-guardian")]
+    for name in ("SIGUSR1", "SIGUSR2", "SIGUSR1", "SIGXCPU"):
+        for agent in agents:
+            os.kill(agent, getattr(signal, name))
+        lines = job.read_until(2, lambda line: "got" in line)
+        assert sorted(lines) == [f"[{rank} localhost] got {name}\n" for rank in range(2)]
+    for agent in agents:
+        os.kill(agent, signal.SIGTERM)
+    status, out, _ = job.finish()
+    assert status == 143 and out.count("got") == out.count("got SIGTERM") == 2, out[:2000]
+
+
 def test_sigint_to_an_agent_ends_the_job_as_ctrl_c_does():
     job = Run("-np", 2, "--grace", 20, PYTHON, "-c", TRAP)
     job.read_until(2, lambda line: "ready" in line)

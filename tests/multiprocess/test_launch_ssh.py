@@ -111,6 +111,21 @@ def test_what_a_scheduler_sends_to_one_host_reaches_the_ranks_of_all_once(hosts)
     assert sorted(out.splitlines()) == ["[0 h1] got SIGTERM", "[1 h2] got SIGTERM"]
 
 
+def test_ranks_of_all_hosts_keep_their_grace_if_the_launcher_ends_before_them(hosts, tmp_path):
+    """One host is told to end by a scheduler, which then kills `rueda run`."""
+    save = f"sleep 3; touch {tmp_path}/saved.$RANK; exit 0"
+    script = f"trap '{save}' TERM; echo ready $$; while :; do sleep 0.1; done"
+    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "--grace", 30, "sh", "-c", script)
+    ready = sorted(job.read_until(2, lambda line: "ready" in line))
+    os.kill(parent_of(parent_of(int(ready[0].split()[-1]))), signal.SIGTERM)
+    while "SIGTERM came to the agent of h1" not in (line := job.process.stderr.readline()):
+        assert line, "rueda run ended"
+    job.process.kill()
+    job.process.communicate(timeout=30)
+    job.assert_gone_within(30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
+
+
 def test_all_hosts_that_cannot_be_reached_are_named(hosts):
     there = "h1:1,nowhere:1,h2:1,no-such-host.invalid:1"
     status, _, err = run("-np", 4, "-H", there, "-F", hosts, "true")

@@ -10,10 +10,10 @@ from typing import Dict, Iterator, List, Tuple
 
 import boxes
 import pytest
+from cables import RANKS, cut, ip, make_cable, mend, start_in_spaces, start_until_lost
 from harness import library
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from robust_support import Jobs, make_jobs, wait_until
-from test_robust_hosts import RANKS, ip, make_cable, start_in_spaces
 from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`
@@ -48,9 +48,9 @@ def test_an_outage_is_said_and_survived_with_default_settings(
     job = start_in_spaces(jobs, cable, f"DOING = {doing!r}\n{STEPS}")
     for rank in range(RANKS):
         job.await_said(rank, "ready")
-    ip("-n", cable[0], "link", "set", "wire", "down")
+    cut(cable)
     wait_until(lambda: re.search(UNREACHABLE, job.output(0)) is not None, SAID_S, "the verdict")
-    ip("-n", cable[0], "link", "set", "wire", "up")
+    mend(cable)
     wait_until(lambda: "the network is back after" in job.output(0), SAID_S, "its end")
     job.release("back")
     job.release("enough")
@@ -63,20 +63,8 @@ def test_an_outage_is_said_and_survived_with_default_settings(
 
 
 def test_a_cable_that_stays_cut_is_blamed_on_the_network_alone(jobs: Jobs, cable: Tuple[str, str]) -> None:
-    body = """
-hvd.init()
-hvd.allreduce(torch.ones(2), name="warm-up")
-say("ready")
-try:
-    while True:
-        hvd.allreduce(torch.ones(200_000), name="gradient")
-except hvd.HorovodInternalError as error:
-    say("lost", text=str(error))
-"""
-    job = start_in_spaces(jobs, cable, body, RUEDA_PEER_TIMEOUT_SECONDS="8")
-    for rank in range(RANKS):
-        job.await_said(rank, "ready")
-    ip("-n", cable[0], "link", "set", "wire", "down")
+    job = start_until_lost(jobs, cable, "training", 8)
+    cut(cable)
     job.assert_ended_well(limit_s=END_S)
     for rank in range(RANKS):
         (lost,) = job.said(rank, "lost")
@@ -87,7 +75,7 @@ except hvd.HorovodInternalError as error:
     assert not re.search(BLAMES_A_PROCESS, job.everything()), job.everything()
 
 
-# ---- under rueda run: one rank on each of two hosts ----
+# ---- under rueda run: one rank on each host ----
 
 PROGRAM = """
 import os, sys, time
@@ -107,14 +95,18 @@ print("right", flush=True)
 
 
 class RunOnHosts:
-    """`rueda run` of PROGRAM on hosts a and b. words: those that come before the command."""
+    """`rueda run` of PROGRAM on these hosts. words: those that come before the command."""
 
-    def __init__(self, words: List[str], environment: Dict[str, str], folder: pathlib.Path) -> None:
+    def __init__(
+        self, words: List[str], environment: Dict[str, str], folder: pathlib.Path, names: str = "ab"
+    ) -> None:
+        self._count = len(names)
         self._enough = folder / "enough"
         self._output = folder / "output"
         program = folder / "program.py"
         program.write_text(PROGRAM)
-        command = ["run", "-np", "2", "-H", "a:1,b:1", PYTHON, str(program), str(self._enough)]
+        there = ",".join(f"{name}:1" for name in names)
+        command = ["run", "-np", str(len(names)), "-H", there, PYTHON, str(program), str(self._enough)]
         with open(self._output, "wb") as output:
             self.process = subprocess.Popen(
                 [*words, RUEDA, *command],
@@ -137,12 +129,12 @@ class RunOnHosts:
         assert re.search(pattern, self.output()), self.output()
 
     def await_start(self) -> None:
-        wait_until(lambda: self.output().count("ready") == 2, SAID_S, f"the start\n{self.output()}")
+        wait_until(lambda: self.output().count("ready") == self._count, SAID_S, f"the start\n{self.output()}")
 
     def end_well(self) -> None:
         self._enough.touch()
         assert self.process.wait(END_S) == 0, self.output()
-        assert self.output().count("right") == 2, self.output()
+        assert self.output().count("right") == self._count, self.output()
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -152,9 +144,9 @@ class RunOnHosts:
 
 @contextlib.contextmanager
 def started_on_hosts(
-    words: List[str], environment: Dict[str, str], folder: pathlib.Path
+    words: List[str], environment: Dict[str, str], folder: pathlib.Path, names: str = "ab"
 ) -> Iterator[RunOnHosts]:
-    started = RunOnHosts(words, environment, folder)
+    started = RunOnHosts(words, environment, folder, names)
     try:
         started.await_start()
         yield started
@@ -214,6 +206,33 @@ def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(
     run_on_hosts.end_well()
 
 
+@pytest.mark.parametrize(
+    "what, blamed",
+    [
+        (
+            "link",
+            r"the network between rank 1 on b \(pid \d+\) and rank 2 on c \(pid \d+\) was cut while both",
+        ),
+        ("host", r"rank 1 on b \(pid \d+\) was cut off from the other hosts while it was still running"),
+    ],
+)
+def test_the_last_words_of_a_job_blame_what_was_cut_and_no_other_rank(
+    tmp_path: pathlib.Path, what: str, blamed: str
+) -> None:
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    with contextlib.ExitStack() as undo:
+        hosts = undo.enter_context(virtual_hosts(folder, ["a", "b", "c"], "1gbit"))
+        environment = {**hosts.environment(), "RUEDA_PEER_TIMEOUT_SECONDS": "6"}
+        job = undo.enter_context(started_on_hosts(hosts.words(), environment, tmp_path, "abc"))
+        if what == "link":
+            hosts.cut("b", "c")
+        else:  # the agents are reached in another way
+            ip("-n", hosts.space("switch"), "link", "set", "port-b", "down")
+        job.await_words("rueda: the job failed: .*")
+        assert re.search(f"rueda: the job failed: {blamed}", job.output()), job.output()
+
+
 def test_rueda_run_and_its_ranks_survive_an_outage_of_the_network_of_ssh(tmp_path: pathlib.Path) -> None:
     reason = boxes.why_not() or ("" if os.path.exists(RUEDA) else f"{RUEDA} is not built")
     if reason:
@@ -236,6 +255,35 @@ def test_rueda_run_and_its_ranks_survive_an_outage_of_the_network_of_ssh(tmp_pat
         job.end_well()
 
 
+def test_two_hosts_that_never_reach_each_other_are_named_by_all_ranks(tmp_path: pathlib.Path) -> None:
+    source = """
+import rueda.numpy as hvd
+try:
+    hvd.init()
+except Exception as error:
+    print("refused:", error, flush=True)
+"""
+    link = (
+        r"from rank 2 \(host c, pid \d+\) to rank 1 \(host b, pid \d+\) over tcp at 10\.213\.9\.2:\d+: "
+        r"no answer \(does a firewall drop the packets\?\)"
+    )
+    with contextlib.ExitStack() as undo:
+        hosts = undo.enter_context(virtual_hosts(tmp_path, ["a", "b", "c"], "1gbit"))
+        hosts.cut("b", "c")
+        job = HostJob(hosts, source, RUEDA_START_TIMEOUT="15")
+        undo.callback(job.remove)
+        wait_until(
+            lambda: re.search(f"no connection yet {link}", job.output(2)) is not None,
+            SAID_S,
+            job.everything(),
+        )
+        assert "refused:" not in job.everything(), job.everything()
+        job.end(END_S)
+        for rank in range(3):
+            refused = rf"refused: .*no connection in time {link}\. Check firewalls.*RUEDA_INTERFACE"
+            assert re.search(refused, job.output(rank)), job.everything()
+
+
 def test_a_cut_between_two_of_three_hosts_names_both_and_is_survived(tmp_path: pathlib.Path) -> None:
     enough = tmp_path / "enough"
     with contextlib.ExitStack() as undo:
@@ -243,16 +291,11 @@ def test_a_cut_between_two_of_three_hosts_names_both_and_is_survived(tmp_path: p
         job = HostJob(hosts, PROGRAM.replace("sys.argv[1]", repr(str(enough))))
         undo.callback(job.remove)
         wait_until(lambda: all("ready" in job.output(rank) for rank in range(3)), SAID_S, "the start")
-        for here, there in (("b", "c"), ("c", "b")):  # nobody has this address, so nothing arrives
-            neighbour = [hosts.address(hosts.names.index(there)), "dev", "eth0"]
-            wrong = ["lladdr", "02:00:00:00:00:01", "nud", "permanent"]
-            ip("-n", hosts.space(here), "neigh", "replace", *neighbour, *wrong)
+        hosts.cut("b", "c")
         between = r"rank 1 \(host b, .*\) and rank 2 \(host c, .*\)"
         cut = f"Verdict: cut link: {between}: their hosts have acknowledged nothing"
         wait_until(lambda: re.search(cut, job.output(0)) is not None, SAID_S, f"{cut}\n{job.everything()}")
-        for here, there in (("b", "c"), ("c", "b")):
-            neighbour = [hosts.address(hosts.names.index(there)), "dev", "eth0"]
-            ip("-n", hosts.space(here), "neigh", "del", *neighbour)
+        hosts.mend("b", "c")
         back = "Verdict: cut link: .*the network is back after"
         wait_until(lambda: re.search(back, job.output(0)) is not None, SAID_S, f"{back}\n{job.everything()}")
         enough.touch()

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 import pytest
+from cables import ENTER, RANKS, ip, make_cable, place, start_in_spaces
 from harness import make_job_folder, rank_environment
 from robust_support import Job, Jobs, make_jobs
 from test_robust_death import EXPECT, IN_THE_MIDDLE, WAITING, assert_lost, with_victim
-from test_robust_hosts import CHECK, ENTER, RANKS, SUMS, assert_right, ip, make_cable, place, start_in_spaces
+from test_robust_hosts import CHECK, SUMS, assert_right
 from test_robust_init import AFTER_A_LOSS, TRY
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`

@@ -99,6 +99,19 @@ class VirtualHosts:
             call("ip", "-n", self.space(here), *words.split())
             call("tc", "-n", self.space(here), *f"qdisc add dev direct root tbf rate {rate}".split(), *BUCKET)
 
+    def cut(self, one: str, other: str) -> None:
+        """Between these two nothing arrives: each sends to a network card that nobody has."""
+        nobody = "lladdr 02:00:00:00:00:01 nud permanent"
+        for here, there in ((one, other), (other, one)):
+            call("ip", "-n", self.space(here), "neigh", "replace", *self._neighbour(there), *nobody.split())
+
+    def mend(self, one: str, other: str) -> None:
+        for here, there in ((one, other), (other, one)):
+            call("ip", "-n", self.space(here), "neigh", "del", *self._neighbour(there))
+
+    def _neighbour(self, name: str) -> List[str]:
+        return [self.address(self.names.index(name)), "dev", "eth0"]
+
     def plant(self, name: str, commands: str) -> None:
         """Shell commands that run on the host before every command there, as root in mounts of its own."""
         (self._folder / f"{name}.sh").write_text(commands + "\n")

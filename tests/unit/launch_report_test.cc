@@ -50,6 +50,69 @@ TEST(Report, rank_that_failed_because_another_left_is_no_cause_though_it_ended_f
   EXPECT_EQ(first_cause(endings), 0u) << "where all are victims, the first speaks for them";
 }
 
+std::string lost(Rank rank, const std::string& why) {
+  return "HorovodInternalError: rank " + std::to_string(rank) + " (host h" + std::to_string(rank) +
+         ", pid 9) was lost: " + why;
+}
+const std::string kSilentHost =
+    "it has acknowledged nothing for 35 s; its host is down, or the network to it";
+const std::string kClosed = "it closed its connection; its process has probably ended, so look at its output";
+
+TEST(Report, rank_that_most_others_lost_is_the_headline_whoever_ended_first) {
+  // Rank 1 is cut off, notices first, and blames rank 0.
+  std::vector<Ending> endings = {ended(0, 3 * kSecond, 1), ended(1, 2 * kSecond, 1),
+                                 ended(2, 4 * kSecond, 5)};
+  for (const Rank rank : {0, 2}) endings[static_cast<size_t>(rank)].last_lines = {lost(1, kSilentHost)};
+  endings[1].last_lines = {lost(0, kSilentHost)};
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("failed: rank 1 on h1 (pid 101) was cut off from the other hosts while it was still "
+                        "running; look at the network of its host\n"
+                        "  rank 0 failed because of this after 3.0 s\n"));
+  EXPECT_EQ(first_cause(endings), 0u);
+}
+
+TEST(Report, two_hosts_that_lost_each_other_blame_the_network_between_them) {
+  std::vector<Ending> endings = {ended(0, 3 * kSecond, 1), ended(1, 2 * kSecond, 1)};
+  endings[0].last_lines = {lost(1, kSilentHost)};
+  endings[1].last_lines = {lost(0, kSilentHost)};
+  const std::string cut =
+      "failed: the network between rank 0 on h0 (pid 100) and rank 1 on h1 (pid 101) was cut while both were "
+      "running\n  rank 1 failed because of this after 2.0 s\n";
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(cut));
+  endings[0] = stopped(0, 5 * kSecond);
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(cut)) << "only one of them could say it";
+}
+
+TEST(Report, cut_between_two_of_three_hosts_is_the_headline) {
+  std::vector<Ending> endings = {ended(0, kSecond, 1), ended(1, 2 * kSecond, 1), ended(2, 2 * kSecond, 1)};
+  for (Ending& ending : endings)
+    ending.last_lines = {
+        "RuntimeError: the connection between rank 1 (host h1, pid 101) and rank 2 (host h2, pid 102) broke "
+        "while both ranks were alive: it has acknowledged nothing; look at the network between them."};
+  EXPECT_THAT(
+      failure_report(endings, 0),
+      HasSubstr("failed: the network between rank 1 on h1 (pid 101) and rank 2 on h2 (pid 102) was cut "
+                "while both were running\n  rank 0 failed because of this after 1.0 s\n"));
+  for (Ending& ending : endings)
+    ending.last_lines = {
+        "ValueError: another rank could not initialize: rank 0: no connection in time from "
+        "rank 2 (host h2, pid 102) to rank 1 (host h1, pid 101) over tcp at 10.0.0.2:400: no"};
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("failed: rank 2 on h2 (pid 102) could not connect to rank 1 on h1 (pid 101)\n"));
+  endings[2].last_lines = {"KeyError: 'boom'"};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("failed: rank 2 on h2 (pid 102) exited with code 1"));
+}
+
+TEST(Report, rank_that_ended_because_it_had_lost_another_is_not_blamed_for_that) {
+  std::vector<Ending> endings = {ended(0, kSecond, 1), ended(1, 2 * kSecond, 1), ended(2, 3 * kSecond, 1),
+                                 stopped(3, 4 * kSecond)};
+  endings[0].last_lines = {lost(3, "it has not answered for 30 s, but its host does")};
+  for (const size_t i : {1, 2}) endings[i].last_lines = {lost(0, kClosed)};
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("failed: rank 3 on h3 (pid 103) was lost to the other ranks while it was still "
+                        "running\n  rank 0 failed because of this after 1.0 s\n"));
+}
+
 TEST(Report, rank_that_ended_well_while_others_needed_it_is_the_headline) {
   std::vector<Ending> endings = {ended(0, kSecond, 0), ended(1, 2 * kSecond, 1), ended(2, 3 * kSecond, 1),
                                  ended(3, kSecond, 0)};
@@ -218,6 +281,18 @@ TEST(Report, lost_rank_has_a_status_that_is_not_success) {
   EXPECT_EQ(exit_status(lost), 1);
   EXPECT_THAT(failure_report(std::vector<Ending>{lost}, 0),
               HasSubstr("rank 0 on h0 (pid 100) was lost with its host"));
+}
+
+TEST(Report, hosts_that_were_lost_for_one_cause_have_one_line) {
+  std::vector<Ending> endings = {ended(0, 1, 3)};
+  for (Rank rank = 1; rank < 40; ++rank) {
+    endings.push_back(ended(rank, 2, 0));
+    endings.back().trouble = "was lost with its host: h" + std::to_string(rank) + " cannot be reached";
+  }
+  EXPECT_THAT(failure_report(endings, 0),
+              HasSubstr("\n  ranks 1-39: was lost with its host: … cannot be reached\n"));
+  endings.resize(2);
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("\n  rank 1: was lost with its host: h1 cannot be"));
 }
 
 TEST(Report, signals_have_names) {

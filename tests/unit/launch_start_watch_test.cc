@@ -80,8 +80,7 @@ TEST(StartWatch, another_release_is_refused_with_the_hosts_that_have_it) {
   const std::vector<AgentState> agents = {{"a", &hello, {}}, {"b", &hello, {}}};
   const StartWatch::Decision decision = watch.decide(agents, 0);
   EXPECT_EQ(decision.why.code, Code::kPermissionDenied);
-  EXPECT_THAT(decision.why.why, HasSubstr("a runs release 0.0.1"));
-  EXPECT_THAT(decision.why.why, HasSubstr("b runs release 0.0.1"));
+  EXPECT_THAT(decision.why.why, HasSubstr("2 hosts (a, b): … runs release 0.0.1"));
 }
 
 }  // namespace

@@ -219,7 +219,8 @@ TEST(LinksFailure, by_time_gives_the_last_reason_for_each_peer_that_was_dialled)
   two.far->comes_up = false;
   two.far->troubles = {{0, "Connection refused"}, {1, "No route to host"}};
   EXPECT_THAT(two.connect(0).why,
-              AllOf(HasSubstr("rank 0 (host a, pid 100) over far at far:0: Connection refused; "
+              AllOf(HasSubstr("from rank 2 (host c, pid 102) to "
+                              "rank 0 (host a, pid 100) over far at far:0: Connection refused; "
                               "rank 1 (host b, pid 101) over far at far:1: No route to host. "),
                     HasSubstr("RUEDA_INTERFACE")));
 }
@@ -242,6 +243,18 @@ TEST(LinksFailure, by_time_of_a_thousand_peers_lists_a_few_and_counts_the_rest) 
   const std::string why = two.connect(0).why;
   EXPECT_THAT(why, AllOf(HasSubstr("rank 5 (host a"), HasSubstr("; and 993 more. ")));
   EXPECT_LT(why.size(), 1'000u);
+}
+
+TEST(LinksUnanswered, are_the_peers_that_this_rank_dials_and_that_are_not_up_yet) {
+  TwoWays two(world("abc", {"far"}), 1);
+  EXPECT_EQ(two.links.unanswered(), "") << "nobody is dialled";
+  two.far->comes_up = false;
+  EXPECT_FALSE(two.links.acquire(0).value());
+  EXPECT_FALSE(two.links.acquire(2).value());
+  two.far->troubles = {{0, "Connection refused"}};
+  EXPECT_EQ(two.links.unanswered(),
+            "from rank 1 (host b, pid 101) to rank 0 (host a, pid 100) over far at far:0: Connection refused")
+      << "rank 2 dials";
 }
 
 TEST(LinksFailure, of_another_rank_interrupts_the_wait) {

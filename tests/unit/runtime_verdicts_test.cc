@@ -77,16 +77,14 @@ TEST_F(OnRankZero, a_control_channel_that_ends_names_its_rank_at_once) {
 }
 
 TEST_F(OnRankZero, a_lost_rank_is_named_once) {
-  const auto ends =
-      only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 (channel 1) closed its connection.", kBegin));
+  const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 closed its connection.", kBegin));
   ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_THAT(ends[0].why.why,
-              testing::EndsWith(") was lost: on channel 1 it closed its connection; its process has "
-                                "probably ended, so look at its output and its exit code."));
+  EXPECT_THAT(ends[0].why.why, testing::EndsWith(") was lost: it closed its connection; its process has "
+                                                 "probably ended, so look at its output and its exit code."));
 }
 
 TEST_F(OnRankZero, a_reset_connection_is_taken_for_the_end_of_its_process) {
-  const std::string why = "rank 3 (channel 1) lost its connection (Connection reset by peer).";
+  const std::string why = "rank 3 lost its connection (Connection reset by peer).";
   const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_THAT(ends[0].why.why,
@@ -221,6 +219,30 @@ TEST_F(WithRankTwoQuiet, it_is_lost_as_silent_if_its_host_answers_all_the_time) 
   EXPECT_LE(end->second, kBegin + kTimeout + kSecond);
 }
 
+TEST_F(WithRankTwoQuiet, its_host_is_judged_within_a_short_limit) {
+  constexpr Nanos kShort = 4 * kSecond;
+  Verdicts verdicts(0, all_, kShort, kBegin);
+  // The host was cut off after 0.5 s, which its acknowledgements show 1 s later at the latest.
+  for (; now_ <= kBegin + 10 * kShort; now_ += kSecond / 2) {
+    for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
+    const Nanos since = kBegin + 3 * kSecond / 2;
+    verdicts.host_silence(2, now_ < since ? 0 : kSecond * 7 / 10, now_);
+    ASSERT_THAT(only<Verdicts::End>(verdicts.tick(now_)), IsEmpty()) << (now_ - kBegin) / kMillisecond;
+  }
+}
+
+TEST_F(WithRankTwoQuiet, with_the_shortest_limit_that_tells_hosts_a_process_is_still_told_from_one) {
+  Verdicts verdicts(0, all_, 4 * kSecond, kBegin);
+  std::vector<Verdicts::End> ends;
+  for (; ends.empty() && now_ <= kBegin + 8 * kSecond; now_ += kSecond / 2) {
+    for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
+    verdicts.host_silence(2, 0, now_);
+    ends = only<Verdicts::End>(verdicts.tick(now_));
+  }
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_THAT(ends[0].why.why, HasSubstr("it has not answered for 4 s, but its host does"));
+}
+
 TEST_F(WithRankTwoQuiet, a_host_that_nothing_tells_of_may_be_cut_off) {
   for (; now_ <= kBegin + kTimeout + kSecond; now_ += kSecond) {
     for (const Rank rank : {1, 3}) verdicts_.heard(rank, now_);
@@ -234,7 +256,7 @@ TEST_F(WithRankTwoQuiet, a_host_that_nothing_tells_of_may_be_cut_off) {
 }
 
 TEST_F(OnRankZero, a_host_that_was_given_up_is_unreachable) {
-  const std::string why = "rank 3 (channel 1) has acknowledged nothing for 35 s; its host is down.";
+  const std::string why = "rank 3 has acknowledged nothing for 35 s; its host is down.";
   const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_EQ(ends[0].loss, "unreachable");

@@ -113,6 +113,23 @@ struct Start {
   Deadline deadline;
 };
 
+// Returns when all ranks are connected with one another.
+Status connect_ranks(InitExchange& exchange, Deadline deadline, Session& session) {
+  ConnectWait wait = exchange.begin_connecting();
+  Links& links = *session.links;
+  const auto interrupted = [&] {
+    const std::string sentence = wait.note(links.unanswered(), monotonic_now());
+    if (!sentence.empty()) RUEDA_LOG(kWarning, sentence);
+    return exchange.interrupted();
+  };
+  const Status connected = links.connect_all(deadline, interrupted);
+  if (!connected.is_ok()) return wait.explain(connected, links.unanswered());
+  const Result<MeasuredLinks> costs = calibrate(links, session.me, *session.all, deadline, interrupted);
+  if (!costs.is_ok()) return wait.explain(costs.status(), "");
+  session.measured = costs.value();
+  return Status::ok();
+}
+
 // Fills in the session. After a failure, session and transports keep the channels up until the other ranks
 // have been told.
 Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
@@ -146,13 +163,8 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   if (!place.is_ok()) return place.status();
   session.place = place.value();
 
-  const auto interrupted = [&exchange] { return exchange.interrupted(); };
   session.links = std::make_unique<Links>(std::move(transports.list), world.rank, *session.all);
-  if (Status s = session.links->connect_all(deadline, interrupted); !s.is_ok()) return s;
-  const Result<MeasuredLinks> costs =
-      calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
-  if (!costs.is_ok()) return costs.status();
-  session.measured = costs.value();
+  if (Status s = connect_ranks(exchange, deadline, session); !s.is_ok()) return s;
   Result<std::shared_ptr<backend::LocalHost>> host = std::shared_ptr<backend::LocalHost>();
   if (shared.is_ok()) host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();

@@ -209,6 +209,7 @@ void Engine::handle_losses() {
     if (farewell_.is_closed()) return;
     if (loss.peer < 0) continue;
     const bool carries_control = loss.channel == kControlChannel;
+    RUEDA_LOG(kDebug, "channel " + std::to_string(loss.channel) + ": " + loss.status.why);
     if (farewell_.phase() != Farewell::Phase::kStopped)
       carry_out(verdicts_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
     else if (carries_control)

@@ -91,7 +91,7 @@ void Engine::tell_end(const Verdicts::End& end) {
   Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
   if (is_coordinator())
     channel_.broadcast(control::MessageType::kAbort, std::move(news));
-  else if (end.lost != kCoordinator)
+  else  // a rank 0 that was stopped reads it when it goes on, before it finds the others gone
     channel_.send(kCoordinator, control::MessageType::kAbort, std::move(news));
   channel_.flush(kNewsWait, session_.on_data);
 }

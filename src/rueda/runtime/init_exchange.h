@@ -13,6 +13,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/runtime/connect_wait.h"
 #include "rueda/runtime/init_wait.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/store/ended.h"
@@ -110,6 +111,8 @@ class InitExchange {
     wait.found({}, 0);  // rank 0 has come
   }
 
+  // For the time in which the ranks connect.
+  [[nodiscard]] ConnectWait begin_connecting() const { return {store_, prefix_, deadline_, monotonic_now()}; }
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
   // Fails if another rank has given up or ended, if the other ranks now meet under another number, or if this

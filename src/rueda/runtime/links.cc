@@ -9,6 +9,7 @@
 #include "rueda/base/limits.h"
 #include "rueda/base/listing.h"
 #include "rueda/base/transport_names.h"
+#include "rueda/runtime/connect_wait.h"
 
 namespace rueda::runtime {
 namespace {
@@ -108,16 +109,26 @@ std::vector<Rank> Links::missing_peers() const {
   return missing;
 }
 
+std::string Links::trouble_with(Rank peer) const {
+  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  return transport == nullptr ? "" : transport->trouble_with(peer);
+}
+
 std::string Links::describe_missing(Rank peer) const {
-  const std::string trouble = peers_[static_cast<size_t>(peer)].transport->trouble_with(peer);
+  const std::string trouble = trouble_with(peer);
   return describe_link(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
 }
 
-Status Links::out_of_time() const {
-  const auto describe = [this](Rank peer) { return describe_missing(peer); };
-  return {Code::kTimeout, "no connection in time to " + list_first(missing_peers(), kMaxListed, describe) +
-                              ". Check firewalls and interfaces (RUEDA_INTERFACE), or raise "
-                              "RUEDA_START_TIMEOUT."};
+std::string Links::from_here_to(const std::vector<Rank>& missing) const {
+  const auto one = [this](Rank peer) { return describe_missing(peer); };
+  return "from " + describe(me_, all_[static_cast<size_t>(me_)]) + " to " +
+         list_first(missing, kMaxListed, one);
+}
+
+std::string Links::unanswered() const {
+  std::vector<Rank> missing = missing_peers();
+  std::erase_if(missing, [this](Rank peer) { return trouble_with(peer).empty(); });
+  return missing.empty() ? "" : from_here_to(missing);
 }
 
 Status Links::connect_all(Deadline deadline, const std::function<Status()>& interrupted) {
@@ -135,11 +146,8 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
     }
     const Nanos now = monotonic_now();
     if (deadline.is_past(now)) {
-      const auto is_dialled = [this](Rank peer) {
-        return !peers_[static_cast<size_t>(peer)].transport->trouble_with(peer).empty();
-      };
-      if (now >= deadline.when() + kDiallerTellsFirst || std::ranges::any_of(missing_peers(), is_dialled))
-        return out_of_time();
+      if (now >= deadline.when() + kDiallerTellsFirst || !unanswered().empty())
+        return no_connection(from_here_to(missing_peers()));
     }
     if (now >= next_check) {
       if (Status s = interrupted(); !s.is_ok()) return s;

@@ -54,6 +54,9 @@ class Links {
   // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with
   // it. A later failure is a loss. Both ranks of a pair must call it.
   Result<bool> acquire(Rank peer);
+  // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
+  // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
+  [[nodiscard]] std::string unanswered() const;
   // Brings every channel up. interrupted() is called from time to time; if it fails, the wait ends.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
@@ -111,7 +114,8 @@ class Links {
   // The rank, its address and the trouble with it.
   [[nodiscard]] std::string describe_missing(Rank peer) const;
   [[nodiscard]] std::vector<Rank> missing_peers() const;
-  [[nodiscard]] Status out_of_time() const;
+  [[nodiscard]] std::string trouble_with(Rank peer) const;  // "": none, or only the peer knows it
+  [[nodiscard]] std::string from_here_to(const std::vector<Rank>& missing) const;
   void send_shared(Rank peer, control::MessageType type, const std::shared_ptr<const Bytes>& payload);
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);

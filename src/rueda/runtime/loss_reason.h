@@ -8,17 +8,16 @@
 
 namespace rueda::runtime {
 
-// Transports write a sentence about a channel: "rank 1 (channel 0) closed its connection." Returns it without
-// the name of the rank, for a sentence that has named the rank: "on channel 0 it closed its connection."
+// Transports write a sentence about a peer: "rank 1 closed its connection." Returns it for a sentence that
+// has named the rank: "it closed its connection." If the peer broke the protocol, the sentence also names the
+// channel, for whoever looks for that fault: "rank 1 (channel 0) broke the protocol."
 inline std::string loss_reason(Rank rank, std::string_view sentence) {
-  const std::string subject = "rank " + std::to_string(rank) + " (channel ";
-  const size_t end = sentence.find(") ");
-  if (!sentence.starts_with(subject) || end == std::string_view::npos) return std::string(sentence);
-  std::string reason = "on channel ";
-  reason += sentence.substr(subject.size(), end - subject.size());
-  reason += " it ";
-  reason += sentence.substr(end + 2);
-  return reason;
+  const std::string subject = "rank " + std::to_string(rank) + " ";
+  if (!sentence.starts_with(subject)) return std::string(sentence);
+  sentence.remove_prefix(subject.size());
+  const size_t end = sentence.starts_with("(channel ") ? sentence.find(") ") : std::string_view::npos;
+  if (end != std::string_view::npos) sentence.remove_prefix(end + 2);
+  return "it " + std::string(sentence);
 }
 
 }  // namespace rueda::runtime

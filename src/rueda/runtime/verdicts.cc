@@ -19,11 +19,14 @@ constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
 constexpr Nanos kFailureWait = 2 * kSecond;
 // Looks come twice a second, and news of other hosts once.
 constexpr Nanos kHeldLasts = 3 * kSecond;
-// A kernel acknowledges within 40 ms, and tries a lost segment again after 200 ms.
-constexpr Nanos kHostAnswersIn = kSecond;
-// Over an idle connection the kernel asks the other host first after 1 s. With a shorter limit than this, a
-// host that was cut off may still count as one that answers.
-constexpr Nanos kTellsHosts = 6 * kSecond;
+// A kernel acknowledges within 40 ms, and tries a lost segment again after 200 ms. A host that takes longer
+// must be noticed before the silence of its ranks counts.
+constexpr Nanos host_answers_in(Nanos timeout) { return std::min(kSecond, timeout / 6); }
+// Over an idle connection the kernel asks the other host first after 1 s. Then it takes an eighth of the
+// limit until the transport sees that, a sixth and an eighth until it counts, and half a second until the
+// engine looks: 3.2 s where the limit is 4 s. With a shorter limit than this, a host that was cut off may
+// still count as one that answers.
+constexpr Nanos kTellsHosts = 4 * kSecond;
 
 // The reason that a transport gives is a sentence; here it becomes part of one.
 std::string without_period(const std::string& sentence) {
@@ -64,7 +67,7 @@ Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
 
 void Verdicts::host_silence(Rank of, std::optional<Nanos> silence, Nanos now) {
   if (!silence) return;
-  const bool answers = *silence < kHostAnswersIn;
+  const bool answers = *silence < host_answers_in(liveness_.timeout());
   does_host_answer_[of] = answers;
   if (!answers) liveness_.excuse(of, now);
 }

@@ -270,7 +270,7 @@ void Connector::retry_later(Dialing& dialing, std::string why, Nanos now) {
 }
 
 void Connector::fail(const Dialing& dialing, Status why) {
-  why.why = "cannot connect to " + to_string(dialing.name) + ": " + why.why;
+  why.why = "cannot connect to rank " + std::to_string(dialing.name.peer) + ": " + why.why;
   failures_.push_back({dialing.name.peer, dialing.name.channel, std::move(why)});
 }
 

@@ -58,8 +58,9 @@ inline Status check_header(const MessageHeader& got, uint32_t sequence, size_t b
   return Status::ok();
 }
 
+// Users read this, and the number of a channel tells them nothing.
 inline Status peer_lost(const ChannelName& name, const std::string& how) {
-  return {Code::kPeerLost, to_string(name) + " " + how + "."};
+  return {Code::kPeerLost, "rank " + std::to_string(name.peer) + " " + how + "."};
 }
 
 }  // namespace rueda::transport

@@ -15,7 +15,9 @@ namespace rueda::transport {
 namespace {
 
 constexpr int kTcpBacklog = 1024;
+// How often channels look at the age of the last acknowledgement.
 constexpr Nanos kLivenessPeriod = kSecond;
+constexpr int kLooksPerTimeout = 8;  // at least
 constexpr Nanos kPushPeriod = 4 * kMillisecond;
 
 // Send and receive buffers are left alone, because setting them switches the kernel's autotuning off.
@@ -87,7 +89,7 @@ class TcpTransport final : public Transport {
     for (const auto& [name, channel] : channels_) is_moved |= channel->progress();
     push(now);
     if (now >= next_liveness_) {
-      next_liveness_ = now + kLivenessPeriod;
+      next_liveness_ = now + std::min(kLivenessPeriod, options_.peer_timeout / kLooksPerTimeout);
       for (const auto& [name, channel] : channels_) channel->check_liveness(now, options_.peer_timeout);
     }
     return outcome_.hand_over(done) || is_moved;

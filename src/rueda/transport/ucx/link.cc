@@ -134,7 +134,7 @@ void UcxLink::connect() {
   if (!connected.is_ok())
     return leave_because_of(
         0, {Code::kUnavailable,
-            "UCX does not reach " + to_string(name_of(0)) + ": " + connected.status().why +
+            "UCX does not reach rank " + std::to_string(peer_) + ": " + connected.status().why +
                 ". The two hosts have no card or protocol in common that UCX may use (UCX_TLS, "
                 "UCX_NET_DEVICES; without UCX_TLS, rueda does not let UCX use TCP). Without such a card, "
                 "set RUEDA_TRANSPORTS=shm,tcp."});
@@ -236,7 +236,7 @@ void UcxLink::leave(std::string how, int culprit, const Status& culprit_status) 
 }
 
 void UcxLink::leave_because_of(uint16_t number, const Status& why) {
-  leave("ended with its channel " + std::to_string(number), number, why);
+  leave("ended with another of its channels", number, why);
 }
 
 void UcxLink::drop_arrivals() {
