@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace rueda::launch {
+namespace rueda::launch::start_refusals_test {
 namespace {
 
 Refusal refused(const std::string& host, const std::string& why) {
@@ -51,4 +51,4 @@ TEST(StartRefusals, other_numbers_stay) {
 }
 
 }  // namespace
-}  // namespace rueda::launch
+}  // namespace rueda::launch::start_refusals_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::runtime {
+namespace rueda::runtime::connect_wait_test {
 namespace {
 
 using testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST_F(ConnectWaitTest, of_many_ranks_that_cannot_reach_a_host_a_few_say_so) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime
+}  // namespace rueda::runtime::connect_wait_test
