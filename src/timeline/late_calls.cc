@@ -10,8 +10,6 @@ namespace {
 constexpr double kFewCalls = 0.4;    // waits that vary by chance alone, exponentially, are 0.5
 constexpr int64_t kKeptWindows = 2;  // a call ends on another rank at most so much later
 
-Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.submitted : call.ordered; }
-
 }  // namespace
 
 void LateCalls::add(const std::vector<RankStep>& windows) {

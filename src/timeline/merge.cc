@@ -42,8 +42,6 @@ uint64_t arrow_of(uint64_t call, Rank waiter) {
   return (call + static_cast<uint64_t>(waiter) + 1) * 0xD6E8FEB86659FD93u | 1;
 }
 
-Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.submitted : call.ordered; }
-
 // What the calls of a rank say about its queue and its transfers. Their records come in the order of their
 // ends, so the changes are sorted before they are written.
 class Counters {

@@ -31,6 +31,10 @@ class Names {
 struct Call : CallTrace {
   uint32_t name_id = 0, backend_id = 0;
 };
+
+// When this rank asked for it; if it did not, when it was to begin.
+inline Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.submitted : call.ordered; }
+
 struct Span : TraceSpan {
   uint32_t text_id = 0;
 };

@@ -12,7 +12,7 @@ namespace rueda {
 namespace {
 
 // For the program and its libraries, for data loaders, and for strangers during a handshake.
-constexpr uint64_t kOthers = 256;
+constexpr uint64_t kOtherDescriptors = 256;
 // What rank 0 needs for each peer of its host while they connect: four channels with a socket, a process and
 // memory each, the control block, doorbell and arena of the peer, and its connection to the store.
 constexpr uint64_t kPerRank = 16;
@@ -43,7 +43,9 @@ uint64_t free_descriptors() {
   return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-uint64_t descriptors_for(int32_t ranks) { return kOthers + kPerRank * static_cast<uint64_t>(ranks); }
+uint64_t descriptors_for(int32_t ranks) {
+  return kOtherDescriptors + kPerRank * static_cast<uint64_t>(ranks);
+}
 
 std::string allow_descriptors(uint64_t wanted) {
   rlimit limit{};

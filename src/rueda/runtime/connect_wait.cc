@@ -8,9 +8,9 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kLongWait = 5 * kSecond;  // connecting takes a fraction of a second
-constexpr Nanos kTell = 2 * kSecond;      // for one answer of a store that may be gone
-constexpr int64_t kTellers = 4;           // where a host is cut off, thousands of ranks may find that out
+constexpr Nanos kLongConnect = 5 * kSecond;  // connecting takes a fraction of a second
+constexpr Nanos kTellReason = 2 * kSecond;   // for one answer of a store that may be gone
+constexpr int64_t kTellers = 4;              // where a host is cut off, thousands of ranks may find that out
 
 constexpr std::string_view kAdvice =
     "heck firewalls (ranks listen on ports that the kernel chooses) and interfaces (RUEDA_INTERFACE)";
@@ -26,7 +26,7 @@ ConnectWait::ConnectWait(store::Store& store, std::string prefix, Deadline deadl
     : store_(store),
       prefix_(std::move(prefix)),
       began_(began),
-      say_at_(began + std::min(kLongWait, std::max<Nanos>(deadline.when() - began, 0) / 2)) {}
+      say_at_(began + std::min(kLongConnect, std::max<Nanos>(deadline.when() - began, 0) / 2)) {}
 
 std::string ConnectWait::key(int64_t number) const {
   return prefix_ + "unconnected" + std::to_string(number);
@@ -34,7 +34,7 @@ std::string ConnectWait::key(int64_t number) const {
 
 std::string ConnectWait::note(const std::string& links, Nanos now) {
   const auto publish = [this](const std::string& text) {
-    const Status set = store_.set(key(number_), text, Deadline::after(kTell));
+    const Status set = store_.set(key(number_), text, Deadline::after(kTellReason));
     if (!set.is_ok()) RUEDA_LOG(kDebug, set.why);
   };
   if (number_ > 0) {
@@ -42,7 +42,7 @@ std::string ConnectWait::note(const std::string& links, Nanos now) {
     return {};
   }
   if (links.empty() || now < say_at_) return {};
-  const Result<int64_t> number = store_.add(prefix_ + "unconnected", 1, Deadline::after(kTell));
+  const Result<int64_t> number = store_.add(prefix_ + "unconnected", 1, Deadline::after(kTellReason));
   number_ = number.is_ok() ? number.value() : 1;
   if (number_ > kTellers) return {};
   publish(links);
@@ -53,7 +53,7 @@ std::string ConnectWait::note(const std::string& links, Nanos now) {
 Status ConnectWait::explain(const Status& mine, const std::string& links) const {
   if (mine.code != Code::kTimeout || !links.empty()) return mine;
   for (int64_t number = 1; number <= kTellers; ++number) {
-    const Result<std::string> told = store_.try_get(key(number), Deadline::after(kTell));
+    const Result<std::string> told = store_.try_get(key(number), Deadline::after(kTellReason));
     if (!told.is_ok()) return mine;
     if (!told.value().empty()) return no_connection(told.value());
   }

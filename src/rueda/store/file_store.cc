@@ -24,15 +24,16 @@
 namespace rueda::store {
 namespace {
 
-constexpr Nanos kFirstPause = kMillisecond / 2;
-constexpr Nanos kLongestPause = 20 * kMillisecond;  // 50 lookups per second and rank: not too many for NFS
-constexpr size_t kNamedKeyBytes = 80;               // 2 + 160 + 1 + 64 characters stay below NAME_MAX (255)
+constexpr Nanos kFirstFilePause = kMillisecond / 2;
+constexpr Nanos kLongestFilePause =
+    20 * kMillisecond;                 // 50 lookups per second and rank: not too many for NFS
+constexpr size_t kNamedKeyBytes = 80;  // 2 + 160 + 1 + 64 characters stay below NAME_MAX (255)
 constexpr std::string_view kFilePrefix = "k.";
 constexpr std::string_view kNameSalt = "rueda file store";  // the digest only distinguishes long names
 
 std::string errno_text() { return std::strerror(errno); }
 
-// Each pause is twice as long, from kFirstPause to kLongestPause, but none goes beyond the deadline.
+// Each pause is twice as long, from kFirstFilePause to kLongestFilePause, but none goes beyond the deadline.
 class Backoff {
  public:
   explicit Backoff(Deadline deadline) : deadline_(deadline) {}
@@ -43,13 +44,13 @@ class Backoff {
     const Nanos now = std::min(next_, left);
     const timespec duration{now / kSecond, now % kSecond};
     nanosleep(&duration, nullptr);
-    next_ = std::min(2 * next_, kLongestPause);
+    next_ = std::min(2 * next_, kLongestFilePause);
     return true;
   }
 
  private:
   Deadline deadline_;
-  Nanos next_ = kFirstPause;
+  Nanos next_ = kFirstFilePause;
 };
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
