@@ -110,6 +110,26 @@ def test_ranks_of_opposite_orders_do_not_wait_for_one_another():
 
 
 @on_every_rank
+def test_a_rank_may_send_one_tensor_to_several_which_take_it_in_an_order_of_their_own():
+    n, me = hvd.size(), hvd.rank()
+    if n == 2:
+        return
+    with process_sets([0, 1], [0, n - 1], [1, n - 1]) as (near, far, between):
+        for i in range(10):
+            t, go = filled(), torch.ones(1)
+            if me == 0:  # it only reads, so neither waits for the other
+                wait(*[hvd.broadcast_async_(t, 0, name="t", process_set=one) for one in (near, far)])
+            if me == n - 1:
+                hvd.broadcast_(t, 0, name="t", process_set=far)
+                hvd.broadcast_(go, n - 1, name="go", process_set=between)
+            if me == 1:
+                hvd.broadcast_(go, n - 1, name="go", process_set=between)
+                hvd.broadcast_(t, 0, name="t", process_set=near)
+            expected = 1.0 if me in (0, 1, n - 1) else me + 1.0
+            assert torch.equal(t, torch.full_like(t, expected)), i
+
+
+@on_every_rank
 def test_a_plan_that_is_left_for_another_set_keeps_the_order():
     members, is_late = few(), hvd.rank() == hvd.size() - 1
     with process_sets(members) as (subset,):

@@ -95,6 +95,17 @@ TEST_F(SharedTensors, inputs_that_are_only_read_may_be_shared) {
   EXPECT_TRUE(is_told(submit("writes what is read", {600, 10}, 50)));
 }
 
+TEST_F(SharedTensors, the_root_of_a_broadcast_only_reads) {
+  for (const char* name : {"to one", "to another"}) {
+    std::vector<Tensor> one;
+    one.push_back(tensor(name, {0, 100}, 0));
+    one.back().is_only_read = true;
+    ASSERT_TRUE(operations_.submit(std::move(one)).is_ok());
+    EXPECT_FALSE(is_told(*operations_.lookup(0, name)));
+  }
+  EXPECT_TRUE(is_told(submit("writes it", {0, 100})));
+}
+
 TEST_F(SharedTensors, the_input_of_an_allgather_may_be_a_part_of_its_output) {
   Tensor gather = tensor("gather", {10, 10}, 0);
   gather.request.what = Collective::kAllgather;

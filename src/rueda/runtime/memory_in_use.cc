@@ -22,7 +22,7 @@ void for_each_range(const Tensor& tensor, const F& f) {
   const bool is_given = tensor.output != nullptr && tensor.output != tensor.allocated.get();
   const size_t output_bytes = tensor.output_bytes > 0 ? tensor.output_bytes : tensor.bytes();
   const Range output = range_of(is_given ? tensor.output : nullptr, output_bytes);
-  if (!input.is_empty()) f(input, input == output);
+  if (!input.is_empty()) f(input, input == output && !tensor.is_only_read);
   if (!output.is_empty() && input != output) f(output, true);
 }
 
