@@ -150,6 +150,29 @@ def test_a_plan_that_is_left_for_another_set_keeps_the_order():
             assert torch.equal(b, torch.full_like(b, total())), i
 
 
+@on_every_rank
+def test_a_plan_that_is_left_for_another_set_keeps_the_order_where_only_one_rank_shares_memory():
+    members, is_late = few(), hvd.rank() == hvd.size() - 1
+    with process_sets(members) as (subset,):
+        for i in range(100):
+            a, b, is_special = filled(1000), filled(1000), i % 10 == 9
+            if is_special and is_late:
+                hvd.allreduce(torch.ones(1), name="signal")
+            handles = [hvd.allreduce_async_(a, name="planned.0", op=hvd.Sum)]
+            if is_special and hvd.rank() in members:
+                c = a if hvd.rank() == 0 else filled(1000)
+                handles.append(hvd.allreduce_async_(c, name="set", op=hvd.Sum, process_set=subset))
+            if is_special and not is_late:
+                handles.append(hvd.allreduce_async(torch.ones(1), name="signal"))
+            handles.append(hvd.allreduce_async_(b, name="planned.1", op=hvd.Sum))
+            wait(*handles)
+            if is_special and hvd.rank() in members:
+                expected = total() + sum(rank + 1.0 for rank in members) - 1
+                assert torch.equal(c, torch.full_like(c, expected)), (i, c[0].item(), expected)
+            if not (is_special and hvd.rank() == 0):
+                assert torch.equal(a, torch.full_like(a, total())), (i, a[0].item())
+
+
 def run_serially(program, sets, values):
     """What the program makes of values[rank][tensor], one operation after the other."""
     for kind, members, tensor, cut, root in program:
