@@ -4,7 +4,7 @@
 
 #include "rueda/control/judge.h"
 
-namespace rueda::control {
+namespace rueda::control::judge_hosts_test {
 namespace {
 
 using testing::HasSubstr;
@@ -113,4 +113,4 @@ TEST(JudgeOfRankTwo, a_rank_that_hears_of_rank_0_does_not_call_its_host_unreacha
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::judge_hosts_test

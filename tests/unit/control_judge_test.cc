@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::control {
+namespace rueda::control::judge_test {
 namespace {
 
 using testing::ElementsAre;
@@ -349,4 +349,4 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::judge_test

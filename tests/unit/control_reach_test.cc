@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::control {
+namespace rueda::control::reach_test {
 namespace {
 
 using testing::IsEmpty;
@@ -68,4 +68,4 @@ TEST_F(ReachOfThreeHosts, a_link_is_not_cut_before_the_limit) {
 }
 
 }  // namespace
-}  // namespace rueda::control
+}  // namespace rueda::control::reach_test
