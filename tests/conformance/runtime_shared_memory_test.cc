@@ -1,7 +1,7 @@
-// Random programs whose tensors are parts of one run of memory and are in flight at once, on whole engines
-// over every backend. Each rank has its tensors elsewhere, so on some ranks they overlap and on others not.
-// The result is compared with a program that runs one operation after the other. RUEDA_TEST_SEED: runs only
-// this one.
+// Random programs whose tensors are parts of one run of memory and are in flight at once, in several process
+// sets, on whole engines over every backend. Each rank has its tensors elsewhere, so on some ranks they
+// overlap and on others not. The result is compared with a program that runs one operation after the other.
+// RUEDA_TEST_SEED: runs only this one.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -20,6 +20,15 @@ constexpr int kOperations = 10;  // in flight at once
 constexpr int kSteps = 12;
 constexpr int kRepeats = 3;  // of a step, so that plans are learned between those that share memory
 
+// By id, the world first.
+std::vector<std::vector<Rank>> sets_among(Rank ranks) {
+  std::vector<Rank> world(static_cast<size_t>(ranks));
+  std::iota(world.begin(), world.end(), 0);
+  if (ranks == 1) return {world};
+  if (ranks == 2) return {world, {0}, {1}};
+  return {world, {0, ranks - 1}, {1, ranks - 1}};
+}
+
 struct Place {  // of one rank, in elements
   size_t input = 0, output = 0;
 };
@@ -28,9 +37,12 @@ struct Step {
   Collective what = Collective::kAllreduce;
   ReduceOp op = ReduceOp::kSum;
   size_t count = 0;
+  int32_t process_set = 0;
+  std::vector<Rank> members = {};
   Rank root = 0;
   bool begins_group = true;   // otherwise it is a member of the group of the one before
   std::vector<Place> places;  // [ranks]
+  [[nodiscard]] bool has(Rank rank) const { return std::ranges::count(members, rank) > 0; }
 };
 
 struct SharedWorld {
@@ -46,16 +58,21 @@ void PrintTo(const SharedWorld& world, std::ostream* out) { *out << world.name; 
 // The same on all ranks. is_apart: nothing overlaps.
 std::vector<Step> make_steps(std::mt19937_64& random, Rank ranks, size_t elements, bool is_apart) {
   std::vector<Step> steps;
+  const std::vector<std::vector<Rank>> sets = sets_among(ranks);
   for (int i = 0; i < kOperations; ++i) {
     Step step;
+    const size_t set = is_apart || random() % 2 == 0 ? 0 : random() % sets.size();
+    step.process_set = static_cast<int32_t>(set);
+    step.members = sets[set];
     const uint64_t kind = random() % 8;
     if (!is_apart && kind == 6) step.what = Collective::kBroadcast;
     if (!is_apart && kind == 7) step.what = Collective::kAllgather;
     step.op = std::array{ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}[random() % 4];
-    step.root = static_cast<Rank>(random() % static_cast<uint64_t>(ranks));
+    step.root = step.members[random() % step.members.size()];
     const size_t slot = elements / kOperations;
     step.count = is_apart ? slot : 1 + random() % (random() % 3 == 0 ? elements / 3 : slot);
-    const bool may_continue = !is_apart && i > 0 && steps.back().what == step.what;
+    const bool may_continue =
+        !is_apart && i > 0 && steps.back().what == step.what && steps.back().process_set == step.process_set;
     step.begins_group = !may_continue || random() % 2 == 0;
     const size_t common = random() % (elements - step.count + 1);
     for (Rank rank = 0; rank < ranks; ++rank) {
@@ -80,22 +97,24 @@ int32_t combine(ReduceOp op, int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
-// What an operation takes from the memory of all ranks; an allgather keeps it, the others write it.
+// What an operation takes from the memory of its ranks; an allgather keeps it, the others write it.
 Elements run_alone(const Step& step, std::vector<Elements>& memory) {
   Elements result;
-  for (size_t rank = 0; rank < memory.size(); ++rank) {
+  for (const Rank member : step.members) {
+    const auto rank = static_cast<size_t>(member);
     const auto begin = memory[rank].begin() + static_cast<ptrdiff_t>(step.places[rank].input);
     const Elements mine(begin, begin + static_cast<ptrdiff_t>(step.count));
     if (step.what == Collective::kAllgather)
       result.insert(result.end(), mine.begin(), mine.end());
-    else if (rank == 0 || (step.what == Collective::kBroadcast && static_cast<Rank>(rank) == step.root))
+    else if (result.empty() || (step.what == Collective::kBroadcast && member == step.root))
       result = mine;
     else if (step.what == Collective::kAllreduce)
       for (size_t i = 0; i < mine.size(); ++i) result[i] = combine(step.op, result[i], mine[i]);
   }
   if (step.what != Collective::kAllgather)
-    for (size_t rank = 0; rank < memory.size(); ++rank)
-      std::ranges::copy(result, memory[rank].begin() + static_cast<ptrdiff_t>(step.places[rank].output));
+    for (const Rank rank : step.members)
+      std::ranges::copy(result, memory[static_cast<size_t>(rank)].begin() +
+                                    static_cast<ptrdiff_t>(step.places[static_cast<size_t>(rank)].output));
   return result;
 }
 
@@ -125,6 +144,7 @@ class OneSide {
     for (size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
       for (end = begin + 1; end < steps.size() && !steps[end].begins_group; ++end) {
       }
+      if (!steps[begin].has(rank_)) continue;
       std::vector<Tensor> group;
       for (size_t i = begin; i < end; ++i) {
         group.push_back(tensor(steps[i], prefix + std::to_string(i)));
@@ -178,6 +198,7 @@ class OneSide {
     Tensor made = make_tensor(step.what, name, {static_cast<int64_t>(step.count)},
                               data_ + place.input * sizeof(int32_t));
     if (step.what != Collective::kAllgather) made.output = data_ + place.output * sizeof(int32_t);
+    made.request.process_set = step.process_set;
     made.request.dtype = DType::kInt32;
     made.request.op = step.op;
     made.request.root = step.what == Collective::kBroadcast ? step.root : -1;
@@ -213,12 +234,18 @@ void run_rank(const SharedWorld& world, Engine& engine, Rank rank, uint64_t seed
     side.fill(memory[static_cast<size_t>(rank)]);
     // Names recur in plain steps, so that these are planned.
     side.submit(steps, is_apart ? "p" : "s" + std::to_string(i) + ".");
-    std::vector<Elements> expected, found;
-    for (const Step& step : steps) expected.push_back(run_alone(step, memory));
+    std::vector<Elements> expected, found;  // of the operations in which this rank takes part
+    std::vector<Collective> kinds;
+    for (const Step& step : steps) {
+      Elements result = run_alone(step, memory);
+      if (!step.has(rank)) continue;
+      expected.push_back(std::move(result));
+      kinds.push_back(step.what);
+    }
     side.finish(own, found);
     ASSERT_EQ(found.size(), expected.size());
-    for (size_t at = 0; at < steps.size(); ++at) {
-      if (steps[at].what != Collective::kAllgather) continue;
+    for (size_t at = 0; at < kinds.size(); ++at) {
+      if (kinds[at] != Collective::kAllgather) continue;
       ASSERT_TRUE(found[at] == expected[at]) << "seed " << seed << ", step " << i << ", operation " << at;
     }
     ASSERT_TRUE(side.values() == memory[static_cast<size_t>(rank)])
@@ -244,6 +271,8 @@ TEST_P(SharedMemoryPrograms, give_what_one_operation_after_the_other_gives) {
     for (Rank rank = 0; rank < job.size(); ++rank) {
       threads.emplace_back([&, rank] {
         InitOptions options;
+        const std::vector<std::vector<Rank>> sets = sets_among(job.size());
+        options.process_sets.assign(sets.begin() + 1, sets.end());
         if (world.has_arena) options.arena = memory::Arena::create(64 << 20).value();
         const std::shared_ptr<memory::Arena> arena = options.arena;
         Result<Session> session = job.start(rank, settings, std::move(options));

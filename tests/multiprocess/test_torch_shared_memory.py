@@ -159,3 +159,21 @@ def test_a_plan_that_is_left_keeps_the_order():
         results = [hvd.synchronize(handle) for handle in handles]
         assert torch.equal(a, torch.full_like(a, total)) and torch.equal(b, torch.full_like(b, total)), i
         assert len(results) == 2 or torch.equal(results[2], torch.full((1000 * n,), total)), i
+
+
+@on_every_rank
+def test_a_plan_that_is_left_keeps_the_order_where_only_one_rank_shares_memory():
+    """The others negotiated at once what followed, and only later what the plan gave back to them."""
+    total = float(sum(range(hvd.size())))
+    for i in range(200):
+        a, b, is_special = filled(1000), filled(1000), i % 10 == 9
+        handles = [hvd.allreduce_async_(a, name="planned.0", op=hvd.Sum)]
+        if is_special:
+            c = a if hvd.rank() == 0 else filled(1000)
+            handles.append(hvd.allreduce_async_(c, name="other", op=hvd.Sum))
+        handles.append(hvd.allreduce_async_(b, name="planned.1", op=hvd.Sum))
+        for handle in handles:
+            hvd.synchronize(handle)
+        # Rank 0 gives the second reduction what the first one gave it.
+        assert not is_special or torch.equal(c, torch.full_like(c, 2 * total)), (i, c[0].item())
+        assert (is_special and hvd.rank() == 0) or torch.equal(a, torch.full_like(a, total)), (i, a[0].item())

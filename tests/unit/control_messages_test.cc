@@ -60,6 +60,8 @@ TensorRequest random_tensor(Random& random) {
   r.tag = pick(random, INT64_MIN, INT64_MAX);
   r.priority = static_cast<int32_t>(pick(random, INT32_MIN, INT32_MAX));
   r.shares_memory = pick(random, 0, 1) == 1;
+  for (int64_t i = r.shares_memory ? pick(random, 0, 3) : 0; i > 0; --i)
+    r.after.push_back({.process_set = static_cast<int32_t>(pick(random, 0, 5)), .name = random_text(random)});
   return r;
 }
 
@@ -216,6 +218,22 @@ TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
   TensorRequest outside = allreduce("a");
   outside.group_index = 1;
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{outside})).is_ok());
+}
+
+TEST(Messages, what_shares_no_memory_spends_no_byte_on_an_order) {
+  TensorRequest shares = allreduce("a");
+  const size_t alone = encode(std::vector<Request>{shares}).size();
+  shares.shares_memory = true;
+  EXPECT_EQ(encode(std::vector<Request>{shares}).size(), alone);
+  shares.after = {{.process_set = 1, .name = "b"}};
+  Bytes bytes = encode(std::vector<Request>{shares});
+  ASSERT_GT(bytes.size(), alone);
+  bytes[alone - 1] = std::byte{3};  // the last byte of the request, but for the list
+  EXPECT_FALSE(decode_requests(bytes).is_ok());
+  bytes.resize(alone);
+  bytes[alone - 1] = std::byte{2};
+  for (int zero = 0; zero < 4; ++zero) bytes.push_back(std::byte{0});
+  EXPECT_FALSE(decode_requests(bytes).is_ok()) << "a list that is empty has another form";
 }
 
 TEST(Messages, headers_are_checked) {

@@ -173,6 +173,10 @@ TEST(CoordinatorProperties, nonsense_never_crashes) {
       request.group_size = pick(random, -1, 3);
       request.group_index = pick(random, -1, 3);
       request.group_name = std::string(1, static_cast<char>('a' + pick(random, 0, 3)));
+      request.shares_memory = pick(random, 0, 1) == 1;
+      for (int s = pick(random, 0, 2); s > 0; --s)
+        request.after.push_back(
+            {pick(random, -1, 2), std::string(1, static_cast<char>('a' + pick(random, 0, 3)))});
       AddSet added;
       for (int s = pick(random, 0, 2); s > 0; --s) added.ranks.push_back(pick(random, -1, 3));
       const RemoveSet removed{.id = pick(random, -1, 2)};

@@ -9,6 +9,8 @@
 namespace rueda::runtime::memory_in_use_test {
 namespace {
 
+using testing::ElementsAre;
+using testing::IsEmpty;
 using Turn = Operations::Turn;
 
 struct FakeEvent final : backend::DeviceEvent {
@@ -43,6 +45,19 @@ class SharedTensors : public testing::Test {
     one.push_back(tensor(name, input, output_begin.value_or(static_cast<int>(input.begin))));
     handles_.push_back(operations_.submit(std::move(one)).value());
     return *operations_.lookup(0, name);
+  }
+  TensorRef submit_in(int32_t process_set, const std::string& name, View view) {
+    std::vector<Tensor> one;
+    one.push_back(tensor(name, view, static_cast<int>(view.begin)));
+    one.back().request.process_set = process_set;
+    handles_.push_back(operations_.submit(std::move(one)).value());
+    return *operations_.lookup(process_set, name);
+  }
+  static std::vector<std::string> named_by(const TensorRef& ref) {
+    std::vector<std::string> names;
+    for (const control::NameInSet& one : ref.tensor().request.after)
+      names.push_back(std::to_string(one.process_set) + " " + one.name);
+    return names;
   }
   static bool is_told(const TensorRef& ref) { return ref.tensor().request.shares_memory; }
 
@@ -80,6 +95,17 @@ TEST_F(SharedTensors, inputs_that_are_only_read_may_be_shared) {
   EXPECT_TRUE(is_told(submit("writes what is read", {600, 10}, 50)));
 }
 
+TEST_F(SharedTensors, the_root_of_a_broadcast_only_reads) {
+  for (const char* name : {"to one", "to another"}) {
+    std::vector<Tensor> one;
+    one.push_back(tensor(name, {0, 100}, 0));
+    one.back().is_only_read = true;
+    ASSERT_TRUE(operations_.submit(std::move(one)).is_ok());
+    EXPECT_FALSE(is_told(*operations_.lookup(0, name)));
+  }
+  EXPECT_TRUE(is_told(submit("writes it", {0, 100})));
+}
+
 TEST_F(SharedTensors, the_input_of_an_allgather_may_be_a_part_of_its_output) {
   Tensor gather = tensor("gather", {10, 10}, 0);
   gather.request.what = Collective::kAllgather;
@@ -98,6 +124,38 @@ TEST_F(SharedTensors, the_input_of_an_allgather_may_be_a_part_of_its_output) {
 TEST_F(SharedTensors, empty_tensors_share_nothing) {
   submit("first", {0, 100});
   EXPECT_FALSE(is_told(submit("empty", {50, 0})));
+}
+
+TEST_F(SharedTensors, those_of_other_process_sets_that_come_before_are_named) {
+  EXPECT_THAT(named_by(submit_in(0, "a", {0, 100})), IsEmpty());
+  submit_in(0, "apart", {500, 100});
+  EXPECT_THAT(named_by(submit_in(0, "same set", {50, 10})), IsEmpty());
+  EXPECT_THAT(named_by(submit_in(1, "b", {90, 100})), ElementsAre("0 a"));
+  EXPECT_THAT(named_by(submit_in(2, "c", {80, 40})), ElementsAre("0 a", "1 b"));
+  EXPECT_THAT(named_by(submit_in(2, "a", {180, 10})), ElementsAre("1 b"));
+}
+
+TEST_F(SharedTensors, what_reads_and_writes_the_memory_of_another_names_it_once) {
+  submit_in(1, "a", {0, 300});
+  EXPECT_THAT(named_by(submit("both", {0, 100}, 200)), ElementsAre("1 a"));
+  EXPECT_THAT(named_by(submit_in(2, "last", {0, 300})), ElementsAre("0 both", "1 a"));
+}
+
+// It has named them itself.
+TEST_F(SharedTensors, what_comes_before_one_that_writes_all_the_memory_is_not_named) {
+  submit_in(1, "a", {0, 100});
+  submit_in(2, "b", {100, 100});
+  EXPECT_THAT(named_by(submit_in(0, "all", {0, 200})), ElementsAre("1 a", "2 b"));
+  EXPECT_THAT(named_by(submit_in(1, "next", {10, 100})), ElementsAre("0 all"));
+  EXPECT_THAT(named_by(submit_in(0, "same set", {0, 200})), ElementsAre("1 next"));
+  submit("reader", {10, 20}, 700);
+  EXPECT_THAT(named_by(submit_in(3, "writer", {10, 20})), ElementsAre("0 reader", "0 same set"));
+}
+
+TEST_F(SharedTensors, what_was_launched_or_has_ended_is_not_named) {
+  operations_.finish(submit_in(1, "launched", {0, 100}), Status::ok(), std::make_shared<FakeEvent>());
+  operations_.finish(submit_in(1, "ended", {0, 100}), Status::ok());
+  EXPECT_THAT(named_by(submit_in(2, "next", {0, 100})), IsEmpty());
 }
 
 TEST_F(SharedTensors, what_has_ended_or_was_refused_uses_no_memory) {

@@ -4,6 +4,7 @@
 #include "rueda/control/coordinator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -108,7 +109,7 @@ void Coordinator::submit_one(Rank from, TensorRequest&& request) {
 
 void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
   const auto at = pending_.find(request.process_set);
-  const bool is_full = at != pending_.end() && at->second.waiting().size() >= kMaxPending;
+  const bool is_full = at != pending_.end() && at->second.waiting().size() + followers_.size() >= kMaxPending;
   if (at == pending_.end() || is_full || request.name.empty()) {
     // No other rank can wait for a set that does not exist, so only this rank gets the error.
     Status status = check_request(request, nullptr, from, world_size_);
@@ -128,7 +129,7 @@ void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
     request.group_index = 0;
   }
   if (trace_ == nullptr) {
-    set.submit(from, std::move(request), fault, now_);
+    set.submit({.rank = from, .request = std::move(request), .sequence = ++sequence_}, fault, now_);
     return;
   }
   // The events are made from a copy, because the submission may complete the tensor, which removes it.
@@ -136,9 +137,9 @@ void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
   shown.name = request.name;
   shown.submissions.push_back({from, request});
   const bool is_barrier = request.what == Collective::kBarrier;
-  if (!set.is_waiting(request.name)) trace_event(TraceKind::kBegin, set, shown, 0);
+  if (set.find(request.name) == nullptr) trace_event(TraceKind::kBegin, set, shown, 0);
   if (!is_barrier) trace_event(TraceKind::kRankReady, set, shown, member);
-  set.submit(from, std::move(request), fault, now_);
+  set.submit({.rank = from, .request = std::move(request), .sequence = ++sequence_}, fault, now_);
 }
 
 void Coordinator::submit_join(Rank from, const TensorRequest& request) {
@@ -193,7 +194,8 @@ void Coordinator::fail_outstanding(int32_t id) {
   collect(at->second);
   collect_conflicts(at->second);
   Finished rest;
-  rest.tensors = at->second.take_all();
+  rest.tensors = followers_.take_all(id);
+  std::ranges::move(at->second.take_all(), std::back_inserter(rest.tensors));
   rest.verdict = {Code::kMismatch,
                   "Process set " + std::to_string(id) +
                       " was removed while operations of it were outstanding; finish them first."};
@@ -210,14 +212,55 @@ void Coordinator::collect_conflicts(PendingSet& set) {
 }
 
 void Coordinator::finish(const PendingSet& set, Finished finished) {
-  for (const auto& tensor : finished.tensors) trace_event(TraceKind::kEnd, set, *tensor, 0);
-  Unit unit;
-  unit.is_group = finished.is_group;
-  const Status verdict = judge(set, finished, unit.candidates);
-  if (verdict.is_ok()) return ready_.add(std::move(unit));
-  std::vector<FailedName> failed;
-  for (const auto& tensor : finished.tensors) failed.push_back(failed_name(*tensor));
-  ready_.add(make_failure(set.id(), std::move(failed), verdict));
+  Complete complete{.process_set = set.id(), .finished = std::move(finished), .unit = {}};
+  complete.unit.is_group = complete.finished.is_group;
+  const Status verdict = judge(set, complete.finished, complete.unit.candidates);
+  if (verdict.is_ok() && followers_.take(complete, unordered_before(complete))) return;
+  trace_end(complete);
+  if (verdict.is_ok()) {
+    ready_.add(std::move(complete.unit));
+  } else {
+    std::vector<FailedName> failed;
+    for (const auto& tensor : complete.finished.tensors) failed.push_back(failed_name(*tensor));
+    ready_.add(make_failure(set.id(), std::move(failed), verdict));
+  }
+  if (followers_.is_empty()) return;
+  for (Complete& follower : followers_.after(complete.finished)) {
+    trace_end(follower);
+    ready_.add(std::move(follower.unit));
+  }
+}
+
+// Ids of the tensors that come before it and are not ordered yet. Its ranks name those of other process sets.
+// In its own one they are complete too, and can only be followers; it shares memory with some of them,
+// perhaps.
+std::set<uint64_t> Coordinator::unordered_before(const Complete& complete) const {
+  std::set<uint64_t> ids, seen;  // each rank may name the same ones
+  const Finished& finished = complete.finished;
+  for (size_t i = 0; i < finished.tensors.size(); ++i) {
+    if (!complete.unit.candidates[i].shares_memory) continue;
+    const PendingTensor& tensor = *finished.tensors[i];
+    const auto consider = [&](int32_t id, const PendingTensor* before) {
+      if (before == nullptr || !seen.insert(before->id).second) return;
+      if (pending_.at(id).comes_before(*before, tensor)) ids.insert(before->id);
+    };
+    for (const PendingTensor* before : followers_.of_set(complete.process_set))
+      consider(complete.process_set, before);
+    for (const Submission& one : tensor.submissions) {
+      for (const NameInSet& name : one.request.after) {
+        const auto set = pending_.find(name.process_set);
+        if (set == pending_.end()) continue;
+        consider(name.process_set, set->second.find(name.name));
+        consider(name.process_set, followers_.find(name));
+      }
+    }
+  }
+  return ids;
+}
+
+void Coordinator::trace_end(const Complete& complete) const {
+  const PendingSet& set = pending_.at(complete.process_set);
+  for (const auto& tensor : complete.finished.tensors) trace_event(TraceKind::kEnd, set, *tensor, 0);
 }
 
 // A group fails as a whole, with the error of its first member that has one.
@@ -305,7 +348,7 @@ std::string Coordinator::pending_summary() const {
 }
 
 bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {
-  if (!ready_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
+  if (!ready_.is_empty() || !followers_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
     return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
       return one.first == 0 && names.contains(tensor->name);

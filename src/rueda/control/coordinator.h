@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
+#include "rueda/control/followers.h"
 #include "rueda/control/joins.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/pending.h"
@@ -81,6 +83,8 @@ class Coordinator {
   void collect(PendingSet& set);
   void collect_conflicts(PendingSet& set);
   void finish(const PendingSet& set, Finished finished);
+  [[nodiscard]] std::set<uint64_t> unordered_before(const Complete& complete) const;
+  void trace_end(const Complete& complete) const;
   [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
                              std::vector<Candidate>& out) const;
   void trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor, int64_t value) const;
@@ -90,10 +94,12 @@ class Coordinator {
   ProcessSets sets_;
   Joins joins_;
   std::map<int32_t, PendingSet> pending_;  // by process set; that of the world always exists
+  Followers followers_;                    // complete, and not yet ready
   Ready ready_;
   StallWatch stalls_;
   std::function<std::string(Rank)> who_;
   int64_t round_ = 0;
+  uint64_t sequence_ = 0;  // of the last request
   // Of the public call in progress.
   Nanos now_ = 0;
   TraceSink* trace_ = nullptr;  // null: not traced

@@ -14,6 +14,11 @@ constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall 
 constexpr int count_of(Code /*code*/) { return kCodeCount; }
 constexpr int count_of(bool /*flag*/) { return 2; }
 
+// Most tensors share no memory, so that is all they say about it.
+enum class MemoryUse : uint8_t { kAlone = 0, kShared = 1, kSharedInOrder = 2 };
+
+constexpr int count_of(MemoryUse /*use*/) { return 3; }
+
 enum class RequestKind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 };
 
 // Numbers as they are; enums and flags as one byte.
@@ -58,6 +63,28 @@ std::string get_name(ByteReader& reader) { return reader.get_string(kMaxNameByte
 
 // ---- requests ----
 
+void put_memory_use(ByteWriter& writer, const TensorRequest& request) {
+  if (request.after.empty())
+    return put_value(writer, request.shares_memory ? MemoryUse::kShared : MemoryUse::kAlone);
+  put_value(writer, MemoryUse::kSharedInOrder);
+  writer.put_list(request.after, [](ByteWriter& to, const NameInSet& one) {
+    to.put(one.process_set);
+    put_name(to, one.name);
+  });
+}
+
+void get_memory_use(ByteReader& reader, TensorRequest& request) {
+  MemoryUse use = MemoryUse::kAlone;
+  get_value(reader, use);
+  request.shares_memory = use != MemoryUse::kAlone;
+  if (use != MemoryUse::kSharedInOrder) return;
+  request.after = reader.get_list([](ByteReader& from) {
+    const auto process_set = from.get<int32_t>();
+    return NameInSet{.process_set = process_set, .name = get_name(from)};
+  });
+  if (request.after.empty()) reader.fail();
+}
+
 void put_fields(ByteWriter& writer, const TensorRequest& request) {
   put_value(writer, RequestKind::kTensor);
   put_terms(writer, request);
@@ -71,7 +98,7 @@ void put_fields(ByteWriter& writer, const TensorRequest& request) {
   put_name(writer, request.group_name);
   writer.put(request.tag);
   writer.put(request.priority);
-  put_value(writer, request.shares_memory);
+  put_memory_use(writer, request);
 }
 
 TensorRequest get_tensor_request(ByteReader& reader) {
@@ -87,7 +114,7 @@ TensorRequest get_tensor_request(ByteReader& reader) {
   request.group_name = get_name(reader);
   request.tag = reader.get<int64_t>();
   request.priority = reader.get<int32_t>();
-  get_value(reader, request.shares_memory);
+  get_memory_use(reader, request);
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size)
     reader.fail();
   return request;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,6 +21,14 @@ namespace rueda::control {
 
 // ---- requests: what one rank asks for ----
 
+// A tensor, as ranks and coordinator know it.
+struct NameInSet {
+  int32_t process_set = 0;
+  std::string name;
+
+  auto operator<=>(const NameInSet&) const = default;
+};
+
 // One tensor that one rank has ready.
 struct TensorRequest : Terms {
   int32_t process_set = 0;
@@ -35,6 +44,9 @@ struct TensorRequest : Terms {
   // Its memory is in use by a tensor that its rank has submitted before and that has not ended. No transfer
   // may contain both.
   bool shares_memory = false;
+  // Tensors of other process sets that use its memory and come before it, if the coordinator has not ordered
+  // them yet. Only if shares_memory.
+  std::vector<NameInSet> after;
 
   bool operator==(const TensorRequest&) const = default;
 };

@@ -80,8 +80,29 @@ std::vector<Rank> PendingSet::missing_ranks(const PendingTensor& tensor) const {
   return missing;
 }
 
-bool PendingSet::submit(Rank from, TensorRequest&& request, const Status& fault, Nanos now) {
-  PendingTensor& tensor = find_or_add(request, now);
+const PendingTensor* PendingSet::find(const std::string& name) const {
+  const auto at = tensors_.find(name);
+  return at == tensors_.end() ? nullptr : at->second.get();
+}
+
+// A member that has joined keeps nobody waiting.
+bool PendingSet::comes_before(const PendingTensor& tensor, const PendingTensor& complete) const {
+  std::unordered_map<Rank, uint64_t> sequences;
+  for (const Submission& one : tensor.submissions) sequences.emplace(one.rank, one.sequence);
+  bool have_any_both = false;
+  for (const Submission& one : complete.submissions) {
+    if (index_of(one.rank) < 0) continue;
+    const auto at = sequences.find(one.rank);
+    if (at == sequences.end() && has_joined_[static_cast<size_t>(one.rank)]) continue;
+    if (at == sequences.end() || at->second > one.sequence) return false;
+    have_any_both = true;
+  }
+  return have_any_both;
+}
+
+bool PendingSet::submit(Submission&& submission, const Status& fault, Nanos now) {
+  const Rank from = submission.rank;
+  PendingTensor& tensor = find_or_add(submission, now);
   if (!fault.is_ok() && tensor.fault.is_ok()) tensor.fault = fault;
   const auto index = static_cast<size_t>(index_of(from));
   if (tensor.is_submitted[index]) {
@@ -94,8 +115,8 @@ bool PendingSet::submit(Rank from, TensorRequest&& request, const Status& fault,
   const bool was_complete = tensor.is_complete();
   tensor.is_submitted[index] = true;
   if (!has_joined_[static_cast<size_t>(from)] && tensor.missing > 0) --tensor.missing;
-  enter_group(tensor, request);
-  tensor.submissions.push_back({from, std::move(request)});
+  enter_group(tensor, submission.request);
+  tensor.submissions.push_back(std::move(submission));
   // If all other ranks have joined, a tensor is complete at its first submission.
   if (tensor.is_complete() && (!was_complete || is_first)) {
     complete(tensor);
@@ -106,12 +127,14 @@ bool PendingSet::submit(Rank from, TensorRequest&& request, const Status& fault,
   return is_first;
 }
 
-PendingTensor& PendingSet::find_or_add(const TensorRequest& request, Nanos now) {
+PendingTensor& PendingSet::find_or_add(const Submission& submission, Nanos now) {
+  const TensorRequest& request = submission.request;
   const auto [slot, is_new] = tensors_.try_emplace(request.name);
   if (!is_new) return *slot->second;
   slot->second = std::make_unique<PendingTensor>();
   PendingTensor& tensor = *slot->second;
   tensor.name = request.name;
+  tensor.id = submission.sequence;
   tensor.submissions.reserve(members_.size());
   tensor.is_submitted.resize(members_.size());
   tensor.missing = static_cast<Rank>(std::count_if(

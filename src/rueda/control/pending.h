@@ -21,6 +21,7 @@ struct PendingGroup;
 
 struct PendingTensor {
   std::string name;
+  uint64_t id = 0;  // no other tensor of any set has it: the sequence of the first submission
   std::vector<Submission> submissions;  // in order of arrival
   std::vector<bool> is_submitted;       // by member index
   Rank missing = 0;                     // members that neither submitted nor joined
@@ -64,10 +65,14 @@ class PendingSet {
   [[nodiscard]] const std::list<PendingTensor*>& waiting() const { return waiting_; }
   [[nodiscard]] std::vector<Rank> missing_ranks(const PendingTensor& tensor) const;
 
-  [[nodiscard]] bool is_waiting(const std::string& name) const { return tensors_.contains(name); }
+  // The tensor that waits under this name, or null.
+  [[nodiscard]] const PendingTensor* find(const std::string& name) const;
+  // Whether a tensor of this set comes before a complete one of any set: every member that has submitted the
+  // complete one had submitted this one before.
+  [[nodiscard]] bool comes_before(const PendingTensor& tensor, const PendingTensor& complete) const;
 
   // A member submits a tensor. True if this is the first submission of the name.
-  bool submit(Rank from, TensorRequest&& request, const Status& fault, Nanos now);
+  bool submit(Submission&& submission, const Status& fault, Nanos now);
   // A member has joined. has_joined says so already.
   void join(Rank from);
   // What the calls above have finished.
@@ -79,7 +84,7 @@ class PendingSet {
   std::vector<std::unique_ptr<PendingTensor>> take_all();
 
  private:
-  PendingTensor& find_or_add(const TensorRequest& request, Nanos now);
+  PendingTensor& find_or_add(const Submission& submission, Nanos now);
   void enter_group(PendingTensor& tensor, const TensorRequest& request);
   void suspect(PendingGroup& group);
   void complete(PendingTensor& tensor);

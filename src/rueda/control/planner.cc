@@ -25,10 +25,6 @@ std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& request
   return tensors;
 }
 
-bool shares_memory(std::span<const TensorRequest* const> requests) {
-  return std::ranges::any_of(requests, &TensorRequest::shares_memory);
-}
-
 }  // namespace
 
 PlanNews Planner::news() const {
@@ -44,9 +40,12 @@ void Planner::take(OperationId operation, std::span<const TensorRequest* const> 
   taken_at_ = now;
 }
 
-// What such an operation shares memory with may be in the plan, and would be negotiated again behind it.
-void Planner::hold_back(OperationId operation, std::span<const TensorRequest* const> requests) {
-  for (const TensorRequest* request : requests) held_back_.push_back({operation, *request});
+// What the plan gives back is negotiated when it is over; what was submitted behind that comes then too. So
+// the coordinator learns the order of submission, which counts where tensors share memory, on any rank.
+PlannerActions Planner::hold_back(OperationId operation, std::vector<Request> requests,
+                                  const std::string& why) {
+  held_back_[operation] = std::move(requests);
+  return depart(why);
 }
 
 void Planner::remember(OperationId operation, std::vector<Request> requests) {
@@ -73,28 +72,22 @@ void Planner::forget(OperationId operation) {
 
 Planner::Decision Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
                                      Nanos now) {
-  Decision out;
   if (runner_.is_open() && fits(requests)) {
     take(operation, requests, now);
-    out.is_taken = true;
-    return out;
+    return {.is_taken = true, .actions = {}};
   }
-  if (runner_.is_active() && shares_memory(requests)) {
-    hold_back(operation, requests);
-    out.is_taken = true;
-    out.actions = depart("it submits " + requests.front()->name + ", which shares memory");
-    return out;
-  }
-  if (runner_.is_open()) out.actions = depart("it submits " + requests.front()->name);
   std::vector<Request> copies;
   for (const TensorRequest* request : requests) copies.emplace_back(*request);
-  remember(operation, std::move(copies));
-  return out;
+  return submitted(operation, std::move(copies));
 }
 
-PlannerActions Planner::submitted(OperationId operation, const SetChange& change) {
-  remember(operation, {change});
-  return depart("it submits " + change.name);
+Planner::Decision Planner::submitted(OperationId operation, std::vector<Request> requests) {
+  if (runner_.is_active()) {
+    const std::string why = "it submits " + name_of(requests.front()).second;
+    return {.is_taken = true, .actions = hold_back(operation, std::move(requests), why)};
+  }
+  remember(operation, std::move(requests));
+  return {};
 }
 
 PlannerActions Planner::depart(const std::string& why) {
@@ -135,24 +128,18 @@ Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos 
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   runner_.begin(plan_number, std::exchange(arriving_, {}));
   moved_at_ = now;
-  std::vector<Request> again;
   operation_of_.clear();
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
     const std::vector<const TensorRequest*> tensors = tensors_of(requests);
     const bool is_taken = runner_.is_open() && !tensors.empty() && fits(tensors);
-    const bool is_held_back = !is_taken && shares_memory(tensors);
-    actions.emplace_back(NegotiationOver{.requests = requests, .is_taken = is_taken || is_held_back});
+    actions.emplace_back(NegotiationOver{.requests = requests});
     if (is_taken) {
       take(operation, tensors, now);
       continue;
     }
-    if (is_held_back) hold_back(operation, tensors);
-    append(actions, depart("it has submitted " + name_of(requests.front()).second));
-    if (is_held_back) continue;
-    again.insert(again.end(), requests.begin(), requests.end());
-    remember(operation, std::move(requests));
+    const std::string why = "it has submitted " + name_of(requests.front()).second;
+    append(actions, hold_back(operation, std::move(requests), why));
   }
-  if (!again.empty()) actions.emplace_back(Negotiate{.requests = std::move(again)});
   return std::optional(std::move(actions));
 }
 
@@ -187,10 +174,8 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
   undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   std::map<OperationId, std::vector<TensorRequest>> open;  // what was not reduced
-  for (std::vector<LeftOver>* part : {&left_over.value(), &held_back_})
-    for (LeftOver& left : *part) open[left.operation].push_back(std::move(left.request));
-  held_back_.clear();
-  std::vector<Request> again;
+  for (LeftOver& left : left_over.value()) open[left.operation].push_back(std::move(left.request));
+  std::map<OperationId, std::vector<Request>> later = std::exchange(held_back_, {});
   for (auto& [operation, requests] : open) {
     std::ranges::sort(requests, {}, &TensorRequest::group_index);
     // If a part of a group was reduced, it was reduced on every rank; the rest is no longer a group.
@@ -201,8 +186,12 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
         request.group_name.clear();
       }
     }
+    later[operation] = {std::make_move_iterator(requests.begin()), std::make_move_iterator(requests.end())};
+  }
+  std::vector<Request> again;
+  for (auto& [operation, requests] : later) {
     again.insert(again.end(), requests.begin(), requests.end());
-    remember(operation, {std::make_move_iterator(requests.begin()), std::make_move_iterator(requests.end())});
+    remember(operation, std::move(requests));
   }
   if (!again.empty()) actions.emplace_back(Negotiate{.requests = std::move(again)});
   return std::optional(std::move(actions));

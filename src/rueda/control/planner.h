@@ -31,12 +31,13 @@ struct TellDeparture {  // tell the coordinator, which calls on_depart()
 struct TellPosition {
   PlanNews news;
 };
-struct Negotiate {  // as if they were submitted now
+struct Negotiate {  // as if they were submitted now, in this order
   std::vector<Request> requests;
 };
-struct NegotiationOver {  // for the timeline: what was submitted before the plan began
+// For the timeline: what was submitted before the plan began. It waits for its buckets now, or for the end of
+// the plan.
+struct NegotiationOver {
   std::vector<Request> requests;
-  bool is_taken = false;  // the plan has taken them: they wait for their buckets now
 };
 struct PlanBegun {};
 struct PlanOver {};
@@ -91,13 +92,13 @@ class Planner {
 
   // ---- events of every rank ----
   struct Decision {
-    bool is_taken = false;  // until the plan ends; otherwise it must be negotiated, after the actions
+    bool is_taken = false;  // until the plan ends; otherwise it must be negotiated
     PlannerActions actions;
   };
   // A new operation and its requests: one, or the members of one group.
   Decision submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
-  // A new operation that changes the process sets. It must be negotiated, after the actions.
-  PlannerActions submitted(OperationId operation, const SetChange& change);
+  // A new operation that no plan contains, as a change of the process sets.
+  Decision submitted(OperationId operation, std::vector<Request> requests);
   // A response in the global order. Empty if it does not concern plans; then it runs. Fails if it contradicts
   // what this rank knows of the plan.
   Result<std::optional<PlannerActions>> response(Response& response, Nanos now);
@@ -130,6 +131,8 @@ class Planner {
   [[nodiscard]] bool has_plan() const { return runner_.is_active(); }
   [[nodiscard]] int64_t started() const { return runner_.started(); }  // buckets of the plan
   [[nodiscard]] int64_t plans_begun() const { return plans_begun_; }
+  // Something is not answered, whether it was sent already or is held back.
+  [[nodiscard]] bool awaits_answers() const { return !unanswered_.empty() || !held_back_.empty(); }
   // Something of process set 0 is not answered. A change of process sets concerns the world.
   [[nodiscard]] bool awaits_world() const;
   // Sent to the coordinator and not answered yet, in order of submission.
@@ -153,7 +156,7 @@ class Planner {
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
   void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
-  void hold_back(OperationId operation, std::span<const TensorRequest* const> requests);
+  PlannerActions hold_back(OperationId operation, std::vector<Request> requests, const std::string& why);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);
   [[nodiscard]] bool fits(std::span<const TensorRequest* const> requests) const;
@@ -163,8 +166,8 @@ class Planner {
   PlanLearner learner_;
   PlanLedger ledger_;
   PlanRunner runner_;
-  std::vector<LeftOver> held_back_;  // submitted since this rank departed; negotiated once the plan is over
-  std::vector<Bucket> arriving_;     // buckets of the plan that is about to begin
+  std::map<OperationId, std::vector<Request>> held_back_;  // not in the plan; negotiated once it is over
+  std::vector<Bucket> arriving_;                           // buckets of the plan that is about to begin
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;

@@ -16,6 +16,7 @@ namespace rueda::control {
 struct Submission {
   Rank rank = 0;  // world rank
   TensorRequest request;
+  uint64_t sequence = 0;  // of all requests that the coordinator has received
 };
 
 // A view of one complete tensor: what mismatch compares and respond answers.

@@ -68,6 +68,8 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
       return s;
     }
     if (Status s = check_memory(tensor); !s.is_ok()) return s;
+    const control::TensorRequest& request = tensor.request;
+    tensor.is_only_read = request.what == Collective::kBroadcast && request.root == session_.me;
     observer_.check_numbers(tensor);
   }
   return operations_.submit(std::move(tensors), !will_wait);

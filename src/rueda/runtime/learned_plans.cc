@@ -17,13 +17,11 @@ LearnedPlans::LearnedPlans(Options options, Operations& operations, Dispatcher& 
       planner_(std::move(options)) {}
 
 bool LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
-  if (operation->set_change) {
-    carry_out(planner_.submitted(operation->handle, *operation->set_change));
-    return false;
-  }
   requests_.clear();
   for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
-  control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
+  control::Planner::Decision decision =
+      operation->set_change ? planner_.submitted(operation->handle, {*operation->set_change})
+                            : planner_.submitted(operation->handle, requests_, monotonic_now());
   if (decision.is_taken)
     for (const Tensor& tensor : operation->tensors) callbacks_.is_taken(tensor.request);
   carry_out(std::move(decision.actions));
@@ -110,7 +108,7 @@ void LearnedPlans::carry_out(control::TellPosition& told) {
 void LearnedPlans::carry_out(control::NegotiationOver& over) {
   for (const control::Request& request : over.requests) {
     callbacks_.negotiation_is_over(request);
-    if (over.is_taken) callbacks_.is_taken(std::get<control::TensorRequest>(request));
+    if (const auto* tensor = std::get_if<control::TensorRequest>(&request)) callbacks_.is_taken(*tensor);
   }
 }
 

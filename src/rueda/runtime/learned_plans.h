@@ -40,7 +40,8 @@ class LearnedPlans {
                PlanCallbacks callbacks);
 
   // ---- every rank ----
-  // A new operation. True if the plan takes it; otherwise it must be negotiated, and this rank departs.
+  // A new operation. True if it waits for its bucket or for the end of the plan; otherwise it must be
+  // negotiated.
   bool take(const std::shared_ptr<Operation>& operation);
   // A response in the global order. True if it concerned plans; then there is nothing more to do. Fails if it
   // contradicts what this rank knows of the plan.
@@ -56,7 +57,7 @@ class LearnedPlans {
     return planner_.place(now, dispatcher_.is_idle());
   }
   [[nodiscard]] int64_t plans_begun() const { return planner_.plans_begun(); }
-  [[nodiscard]] bool awaits_answers() const { return !planner_.unanswered().empty(); }
+  [[nodiscard]] bool awaits_answers() const { return planner_.awaits_answers(); }
   [[nodiscard]] bool awaits_world() const {
     return planner_.awaits_world();
   }  // an answer about process set 0

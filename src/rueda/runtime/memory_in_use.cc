@@ -1,6 +1,7 @@
 #include "rueda/runtime/memory_in_use.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "rueda/runtime/operations.h"
@@ -21,7 +22,7 @@ void for_each_range(const Tensor& tensor, const F& f) {
   const bool is_given = tensor.output != nullptr && tensor.output != tensor.allocated.get();
   const size_t output_bytes = tensor.output_bytes > 0 ? tensor.output_bytes : tensor.bytes();
   const Range output = range_of(is_given ? tensor.output : nullptr, output_bytes);
-  if (!input.is_empty()) f(input, input == output);
+  if (!input.is_empty()) f(input, input == output && !tensor.is_only_read);
   if (!output.is_empty() && input != output) f(output, true);
 }
 
@@ -44,6 +45,7 @@ void MemoryInUse::add(const std::shared_ptr<Operation>& operation, size_t index)
     use.operation->shares_memory.store(true, std::memory_order_release);
     operation->tensors[index].request.shares_memory = true;
   });
+  if (operation->tensors[index].request.shares_memory) name_those_before(*operation, index);
   for_each_range(operation->tensors[index], [&](const Range& range, bool is_written) {
     uses_.add(range, {.is_written = is_written,
                       .handle = operation->handle,
@@ -51,6 +53,32 @@ void MemoryInUse::add(const std::shared_ptr<Operation>& operation, size_t index)
                       .operation = operation,
                       .event = nullptr});
   });
+}
+
+// Whether the coordinator has ordered them already is not known here; it ignores those. The last one that
+// writes all the memory comes after all others that use it, so these need not be named.
+void MemoryInUse::name_those_before(Operation& operation, size_t index) {
+  struct Before {
+    const Use* use = nullptr;
+    Range range;
+  };
+  control::TensorRequest& request = operation.tensors[index].request;
+  for_each_range(operation.tensors[index], [&](const Range& mine, bool is_written) {
+    std::vector<Before> uses;
+    uses_.for_each_overlap(mine, [&](const Range& range, Use& use) {
+      const bool is_in_flight = use.operation != nullptr && use.handle != operation.handle;
+      if (is_in_flight && (is_written || use.is_written)) uses.push_back({.use = &use, .range = range});
+    });
+    std::ranges::sort(uses, std::greater(), [](const Before& one) { return one.use->handle; });
+    for (const auto& [use, range] : uses) {
+      const control::TensorRequest& other = use->operation->tensors[use->index].request;
+      if (other.process_set != request.process_set)
+        request.after.push_back({.process_set = other.process_set, .name = other.name});
+      if (use->is_written && range.contains(mine)) break;
+    }
+  });
+  std::ranges::sort(request.after);  // one tensor may use the memory twice, as its input and as its output
+  request.after.erase(std::ranges::unique(request.after).begin(), request.after.end());
 }
 
 void MemoryInUse::ended(const Operation& operation, size_t index,

@@ -1,5 +1,6 @@
 // The memory that operations in flight read and write. Of two tensors that share memory, one of which writes
-// it, the second to be submitted says so in its request, so that no transfer contains both; and each rank
+// it, the second to be submitted says so in its request, so that no transfer contains both. If they belong to
+// different process sets, it names the first one, so that the coordinator orders it behind. Each rank
 // starts the one that comes later in the global order only when the other has ended, on its device too. The
 // result is that of one after the other. Not thread-safe: Operations calls it under its mutex.
 #pragma once
@@ -22,7 +23,7 @@ using DeviceEvents = std::vector<std::shared_ptr<backend::DeviceEvent>>;
 class MemoryInUse {
  public:
   // A tensor of this operation is in flight from now on. Marks it, and those with which it shares memory
-  // (Operation::shares_memory, TensorRequest::shares_memory).
+  // (Operation::shares_memory, TensorRequest::shares_memory and after).
   void add(const std::shared_ptr<Operation>& operation, size_t index);
   // The tensor has ended. event: it was launched on a device, and ends there later.
   void ended(const Operation& operation, size_t index, const std::shared_ptr<backend::DeviceEvent>& event);
@@ -54,6 +55,8 @@ class MemoryInUse {
   // Calls f(use) for each use by another tensor that must not run at the same time.
   template <class F>
   void for_each_conflict(const Operation& operation, size_t index, const F& f);
+
+  void name_those_before(Operation& operation, size_t index);
 
   RangeTable<Use> uses_;
   size_t launched_ = 0;  // uses with an event

@@ -17,6 +17,7 @@ struct Range {
 
   [[nodiscard]] bool is_empty() const { return begin >= end; }
   [[nodiscard]] bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+  [[nodiscard]] bool contains(const Range& other) const { return begin <= other.begin && other.end <= end; }
   bool operator==(const Range&) const = default;
 };
 

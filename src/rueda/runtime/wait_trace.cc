@@ -30,7 +30,7 @@ void WaitTrace::negotiation_ends(const control::Request& request) {
 }
 
 void WaitTrace::is_taken(const control::TensorRequest& request) {
-  if (!is_on() || request.what == Collective::kBarrier) return;
+  if (!is_on() || request.what == Collective::kBarrier || request.what == Collective::kJoin) return;
   if (waiting_in_plan_.insert(request.name).second) emit(TraceKind::kBegin, request.name, kWaitForBucket);
 }
 

@@ -1,0 +1,56 @@
+// Operations that are complete and come after others that are not ordered yet. They share memory with these
+// on some rank, and all ranks that take part in both submitted the others first; the result is then that of
+// the others first. Pure. Part of the coordinator.
+//
+// Nothing here waits for itself, not through others either: where that would begin, the order is given up. So
+// everything waits in the end for a tensor that some rank has not submitted yet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rueda/control/pending.h"
+#include "rueda/control/tensor.h"
+
+namespace rueda::control {
+
+// Tensors that have left the table of their process set, and what becomes ready with them.
+struct Complete {
+  int32_t process_set = 0;
+  Finished finished;
+  Unit unit;
+};
+
+class Followers {
+ public:
+  [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
+  [[nodiscard]] size_t size() const { return waiting_.size(); }
+  // The tensor that waits here under this name, or null.
+  [[nodiscard]] const PendingTensor* find(const NameInSet& name) const;
+  // The tensors of a process set that wait here.
+  [[nodiscard]] std::vector<const PendingTensor*> of_set(int32_t process_set) const;
+
+  // Takes it until the tensors with these ids are ordered. False if it follows none of them; it is then left
+  // as it is.
+  bool take(Complete& follower, std::set<uint64_t> after);
+  // These tensors are ordered or have failed. Returns what follows now, in this order.
+  std::vector<Complete> after(const Finished& ordered);
+  // Everything of a process set, because it is removed.
+  std::vector<std::unique_ptr<PendingTensor>> take_all(int32_t process_set);
+
+ private:
+  struct Waiting {
+    Complete follower;
+    std::set<uint64_t> after;  // never empty
+  };
+  [[nodiscard]] bool waits_for(uint64_t tensor, const Finished& others) const;
+
+  std::list<Waiting> waiting_;  // in the order in which they were complete
+};
+
+}  // namespace rueda::control
