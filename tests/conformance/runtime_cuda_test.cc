@@ -9,7 +9,7 @@
 #include "rank_devices.h"
 #include "rueda/runtime/gpu.h"
 
-namespace rueda::runtime::cuda_test {
+namespace rueda::runtime::on_cuda_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -379,4 +379,4 @@ TEST(WhyNoDevices, names_the_first_rank_that_cannot_use_cuda_and_nobody_where_no
 }
 
 }  // namespace
-}  // namespace rueda::runtime::cuda_test
+}  // namespace rueda::runtime::on_cuda_test
