@@ -9,7 +9,7 @@
 #include "nccl_job.h"
 #include "rueda/backend/nccl/probe.h"
 
-namespace rueda::runtime::nccl_test {
+namespace rueda::runtime::on_nccl_test {
 namespace {
 
 using nccl_job::OnDevice;
@@ -359,4 +359,4 @@ TEST_F(Nccl, is_not_used_where_settings_ask_for_another_way) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime::nccl_test
+}  // namespace rueda::runtime::on_nccl_test
