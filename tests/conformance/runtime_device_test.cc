@@ -9,7 +9,7 @@
 #include "engine_job.h"
 #include "fake_device.h"
 
-namespace rueda::runtime::device_test {
+namespace rueda::runtime::on_device_test {
 namespace {
 
 using device_test::DeviceBackend;
@@ -230,4 +230,4 @@ TEST(Device, shutdown_lets_end_what_was_launched) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime::device_test
+}  // namespace rueda::runtime::on_device_test

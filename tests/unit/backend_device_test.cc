@@ -12,7 +12,7 @@
 #include "rueda/backend/device/shuttle.h"
 #include "rueda/backend/device/staging_buffers.h"
 
-namespace rueda::backend::device_test {
+namespace rueda::backend::on_device_test {
 namespace {
 
 using cuda_test::CudaTest;
@@ -364,4 +364,4 @@ TEST_F(CudaShuttle, an_event_that_the_backend_fails_has_happened_for_all_who_wai
 }
 
 }  // namespace
-}  // namespace rueda::backend::device_test
+}  // namespace rueda::backend::on_device_test

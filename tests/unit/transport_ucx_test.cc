@@ -14,7 +14,7 @@
 #include "rueda/transport/ucx/landing.h"
 #include "rueda/transport/ucx/piece.h"
 
-namespace rueda::transport::ucx_test {
+namespace rueda::transport::over_ucx_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(UcxLanding, places_are_lent_once_and_come_back) {
 }
 
 }  // namespace
-}  // namespace rueda::transport::ucx_test
+}  // namespace rueda::transport::over_ucx_test
