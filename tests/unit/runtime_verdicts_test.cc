@@ -308,5 +308,16 @@ TEST_F(OnAnotherRank, a_call_that_failed_by_a_loss_waits_for_the_culprit_and_ano
   EXPECT_EQ(ends[0].lost, -1);
 }
 
+TEST_F(OnAnotherRank, a_call_that_failed_because_a_host_acknowledges_nothing_loses_its_rank) {
+  const Status by_silence{Code::kPeerLost, "rank 0 has acknowledged nothing for 35 s; its host is down."};
+  EXPECT_THAT(verdicts_.on_failure(by_silence, kBegin), IsEmpty());
+  const auto ends = only<Verdicts::End>(verdicts_.on_failure(by_silence, kBegin + 2 * kSecond));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 0);
+  EXPECT_EQ(ends[0].loss, "unreachable");
+  EXPECT_THAT(ends[0].why.why,
+              HasSubstr(" was lost: it has acknowledged nothing for 35 s; its host is down"));
+}
+
 }  // namespace
 }  // namespace rueda::runtime::verdicts_test

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -37,6 +38,19 @@ std::string without_period(const std::string& sentence) {
 bool has_ended(const std::string& reason) {
   return reason.find("closed its connection") != std::string::npos ||
          reason.find(std::strerror(ECONNRESET)) != std::string::npos;
+}
+
+// The rank whose host acknowledges nothing, as a transport says it: "rank 3 has acknowledged nothing for 35 s
+// …". Unlike an end of its process, that follows from the end of no third rank. -1: the failure is another
+// one.
+Rank unreachable_rank(const Status& why) {
+  constexpr std::string_view kRank = "rank ";
+  if (why.code != Code::kPeerLost || !why.why.starts_with(kRank)) return -1;
+  const char* const end = why.why.data() + why.why.size();
+  Rank rank = -1;
+  const auto [rest, error] = std::from_chars(why.why.data() + kRank.size(), end, rank);
+  const bool is_unreachable = std::string_view(rest, end).starts_with(" has acknowledged nothing");
+  return error == std::errc() && is_unreachable ? rank : -1;
 }
 
 constexpr std::string_view kUnreachable = "unreachable";
@@ -155,6 +169,8 @@ Verdicts::Actions Verdicts::suspect(Rank reporter, Rank whom, const std::string&
 Verdicts::Actions Verdicts::on_failure(const Status& why, Nanos now) {
   if (failure_deadline_ == 0) failure_deadline_ = why.code == Code::kPeerLost ? now + kFailureWait : now;
   if (now < failure_deadline_) return {};
+  if (const Rank peer = unreachable_rank(why); peer >= 0 && std::cmp_less(peer, all_.size()))
+    return {lost(peer, why.why)};
   return {End{.why = {why.code, describe(me_) + " failed: " + why.why}}};
 }
 
