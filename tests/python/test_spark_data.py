@@ -72,6 +72,18 @@ def test_epochs_have_all_rows_in_another_order_each(parquet, keep):
     assert batch["pair"].shape == (7, 2) and (batch["pair"][:, 0] == batch["x"]).all()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_with_batches_of_one_row_a_rank_with_a_row_less_takes_its_first_one_twice(parquet, keep):
+    assert shards.steps_per_epoch(30, 4, 1) == 8
+    for rank, own in ((0, 7), (1, 8), (2, 7), (3, 8)):
+        reader = plan(parquet, rank=rank, size=4, steps=8, keep=keep)
+        for number in (0, 1):
+            batches = [batch["x"].tolist() for batch in reader.epoch(number)]
+            assert [len(batch) for batch in batches] == [1] * 8
+            assert len({batch[0] for batch in batches}) == own
+            assert own == 8 or batches[7] == batches[0]
+
+
 def test_a_given_number_of_steps_goes_on_where_the_last_epoch_ended(parquet):
     reader = plan(parquet, steps=2, whole_epochs=False, batch_size=8, shuffle=False)
     assert [int(batch["x"][0]) for number in range(3) for batch in reader.epoch(number)] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Optional
 
 import numpy as np
@@ -132,10 +133,11 @@ class ShardReader:
         """Exactly `steps` batches."""
         plan = self.plan
         if plan.whole_epochs:
-            sizes = [
-                end - begin for begin, end in (bounds(self.rows, plan.steps, i) for i in range(plan.steps))
-            ]
-            yield from cut(self._parts(np.random.default_rng((plan.seed, number))), sizes)
+            # With batches of one row some ranks have one row less than there are steps: they begin anew.
+            rows = max(self.rows, plan.steps)
+            sizes = [end - begin for begin, end in (bounds(rows, plan.steps, i) for i in range(plan.steps))]
+            laps = (self._parts(np.random.default_rng((plan.seed, number))) for _ in range(2))
+            yield from cut(chain.from_iterable(laps), sizes)
             return
         first = (
             number * plan.steps * plan.batch_size
