@@ -207,24 +207,30 @@ def test_an_agent_that_answers_tells_a_cut_network_from_a_dead_host(
 
 
 @pytest.mark.parametrize(
-    "what, blamed",
+    "names, what, blamed",
     [
         (
+            "abc",
             "link",
             r"the network between rank 1 on b \(pid \d+\) and rank 2 on c \(pid \d+\) was cut while both",
         ),
-        ("host", r"rank 1 on b \(pid \d+\) was cut off from the other hosts while it was still running"),
+        (
+            "abc",
+            "host",
+            r"rank 1 on b \(pid \d+\) was cut off from the other hosts while it was still running",
+        ),
+        ("ab", "host", r"the network between rank 0 on a \(pid \d+\) and rank 1 on b \(pid \d+\) was cut"),
     ],
 )
 def test_the_last_words_of_a_job_blame_what_was_cut_and_no_other_rank(
-    tmp_path: pathlib.Path, what: str, blamed: str
+    tmp_path: pathlib.Path, names: str, what: str, blamed: str
 ) -> None:
     folder = tmp_path / "hosts"
     folder.mkdir()
     with contextlib.ExitStack() as undo:
-        hosts = undo.enter_context(virtual_hosts(folder, ["a", "b", "c"], "1gbit"))
+        hosts = undo.enter_context(virtual_hosts(folder, list(names), "1gbit"))
         environment = {**hosts.environment(), "RUEDA_PEER_TIMEOUT_SECONDS": "6"}
-        job = undo.enter_context(started_on_hosts(hosts.words(), environment, tmp_path, "abc"))
+        job = undo.enter_context(started_on_hosts(hosts.words(), environment, tmp_path, names))
         if what == "link":
             hosts.cut("b", "c")
         else:  # the agents are reached in another way
