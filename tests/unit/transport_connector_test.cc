@@ -136,6 +136,20 @@ TEST_F(ConnectorTest, without_descriptors_callers_are_turned_away_and_later_ones
   EXPECT_EQ(connector_.pending_count(), 1u);
 }
 
+TEST_F(ConnectorTest, a_lack_of_descriptors_that_lasts_is_a_failure_though_callers_wait) {
+  std::vector<UniqueFd> callers;
+  for (int second = 1; second <= 6; ++second) {
+    const Nanos now = second * kSecond;
+    callers.push_back(call());
+    step(now);
+    ASSERT_EQ(connector_.pending_count(), 1u);
+    callers.push_back(call());
+    const NoDescriptors none;
+    step(now);
+    EXPECT_EQ(connector_.take_failures().size(), second < 6 ? 0u : 1u) << second;
+  }
+}
+
 TEST_F(ConnectorTest, a_dialler_without_descriptors_says_so_at_once) {
   Connector dialler(identity_, ConnectionKind::kShm, *poller_, [](int) { return Status::ok(); });
   dialler.dial({1, 0}, address_);

@@ -17,6 +17,8 @@ namespace {
 
 constexpr Nanos kFirstBackoff = 5 * kMillisecond;
 constexpr Nanos kLongestBackoff = 500 * kMillisecond;
+// Of descriptors, until waiting for better days is no use. Diallers try again more often.
+constexpr Nanos kLackLasts = 5 * kSecond;
 constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS, since Linux 6.15; older ones refuse it
 
 }  // namespace
@@ -142,7 +144,7 @@ bool Connector::accept_one(Nanos now) {
   UniqueFd fd = accept_caller(listening_.get());
   if (!fd.is_open()) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno));
+    if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno), now);
     return true;  // this one is gone; the next may be fine. The caller's loop is bounded.
   }
   if (Status status = vet_(fd.get()); !status.is_ok()) {
@@ -163,9 +165,12 @@ bool Connector::accept_one(Nanos now) {
 
 // Closes one waiting connection with the help of a spare descriptor. Without a spare, no connection could be
 // accepted, not even to be closed, and the listener would stay readable. If no strangers hold descriptors,
-// waiting would not help, so this becomes a failure.
-void Connector::turn_away(const Status& why) {
-  if (pending_.empty() && failures_.empty()) failures_.push_back({-1, 0, why});
+// or the lack lasts because peers turn one another away, waiting would not help, so this becomes a failure.
+void Connector::turn_away(const Status& why, Nanos now) {
+  if (lacked_at_ == 0 || now - lacked_at_ > kLackLasts) lacks_since_ = now;
+  lacked_at_ = now;
+  const bool is_lasting = now - lacks_since_ >= kLackLasts;
+  if ((pending_.empty() || is_lasting) && failures_.empty()) failures_.push_back({-1, 0, why});
   if (!pending_.empty()) evict_one();
   reserve_.reset();
   { const UniqueFd turned_away = accept_caller(listening_.get()); }

@@ -70,8 +70,8 @@ class Connector {
   };
 
   bool accept_some(Nanos now);
-  bool accept_one(Nanos now);         // false: no connection is waiting
-  void turn_away(const Status& why);  // if the process is out of descriptors
+  bool accept_one(Nanos now);                    // false: no connection is waiting
+  void turn_away(const Status& why, Nanos now);  // if the process is out of descriptors
   bool advance_pending(Nanos now);
   void admit(PendingConnection& connection);
   void evict_one();
@@ -87,6 +87,7 @@ class Connector {
   Vet vet_;
   UniqueFd listening_, reserve_;
   Watch listening_watch_;
+  Nanos lacks_since_ = 0, lacked_at_ = 0;  // the process is out of descriptors: first, and when last seen
   std::list<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   std::list<std::unique_ptr<Dialing>> dialing_;
   std::vector<Connected> connected_;
