@@ -107,7 +107,8 @@ class Slot:
     def send(self, grad: torch.Tensor) -> None:
         """Starts reducing a gradient for which the operation was prepared."""
         assert self.prepared is not None
-        Use([grad], [grad]).wait_for_others()
+        if writing_back:
+            Use([grad], [grad]).wait_for_others()
         self.prepared.send(grad.data_ptr(), grad)
         self.reduction = self.prepared
 

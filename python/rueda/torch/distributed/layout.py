@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rueda import _core, device
+from rueda.open_operations import writing_back
 from rueda.torch import tensors as memory
 from rueda.torch.overlaps import Use, share_memory
 
@@ -30,7 +31,8 @@ class Stage:
         is_direct = (
             memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj()
         )
-        self._use(is_copied=not is_direct).wait_for_others()
+        if writing_back or not is_direct:
+            self._use(is_copied=not is_direct).wait_for_others()
         if is_direct:
             self.buffer = self.tensor
         elif is_input:
