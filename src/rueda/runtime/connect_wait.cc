@@ -13,12 +13,12 @@ constexpr Nanos kTellReason = 2 * kSecond;   // for one answer of a store that m
 constexpr int64_t kTellers = 4;              // where a host is cut off, thousands of ranks may find that out
 
 constexpr std::string_view kAdvice =
-    "heck firewalls (ranks listen on ports that the kernel chooses) and interfaces (RUEDA_INTERFACE)";
+    "check firewalls (ranks listen on ports that the kernel chooses) and interfaces (RUEDA_INTERFACE)";
 
 }  // namespace
 
 Status no_connection(const std::string& links) {
-  return {Code::kTimeout, "no connection in time " + links + ". C" + std::string(kAdvice) +
+  return {Code::kTimeout, "no connection in time " + links + ". C" + std::string(kAdvice.substr(1)) +
                               ", or raise RUEDA_START_TIMEOUT."};
 }
 
@@ -47,7 +47,7 @@ std::string ConnectWait::note(const std::string& links, Nanos now) {
   if (number_ > kTellers) return {};
   publish(links);
   return "no connection yet " + links + ". Init has tried for " + std::to_string((now - began_) / kSecond) +
-         " s and gives up when RUEDA_START_TIMEOUT is over; c" + std::string(kAdvice) + ".";
+         " s and gives up when RUEDA_START_TIMEOUT is over; " + std::string(kAdvice) + ".";
 }
 
 Status ConnectWait::explain(const Status& mine, const std::string& links) const {
