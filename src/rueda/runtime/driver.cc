@@ -59,6 +59,8 @@ Driver::Driver(Work& work, Options options)
     : work_(work), options_(std::move(options)), wake_filter_(std::exchange(options_.wake_fds, {})) {}
 
 Status Driver::start() {
+  // Here, not on the engine's thread: it loads a library, and a child that is forked meanwhile can load none.
+  status::prepare_native_stacks();
   return start_thread(thread_, "the engine", [this] { run(); });
 }
 
