@@ -62,6 +62,7 @@ def steps_of(events: List[Dict[str, Any]], rank: int) -> List[float]:
     return [1e3 * event["ts"] for event in ends]
 
 
+@pytest.mark.alone  # compares clocks to within microseconds
 @pytest.mark.timeout(SECONDS + 2 * CASE_LIMIT_S)
 def test_a_clock_that_is_wrong_and_drifts_is_followed_within_the_bound(tmp_path: pathlib.Path) -> None:
     if shutil.which("cc") is None:
