@@ -87,16 +87,20 @@ def mend(cable: Tuple[str, str]) -> None:
     ip("-n", cable[0], "link", "set", "wire", "up")
 
 
-# Every rank says "ready", trains until it loses another rank, and then says "lost".
+# Every rank says "ready", trains until it loses another rank ("trains" after some steps), and says "lost".
 UNTIL_LOST = """
 hvd.init()
 hvd.allreduce(torch.ones(2), name="warm-up")
 say("ready")
 if DOING == "idle":
     await_file("cut")
+steps = 0
 try:
     while True:
         hvd.allreduce(torch.ones(200_000), name="gradient")
+        steps += 1
+        if steps == 50:
+            say("trains")
 except hvd.HorovodInternalError as error:
     say("lost", text=str(error))
 """

@@ -98,10 +98,14 @@ def marked_processes(mark):
     return found
 
 
-def assert_all_gone(pids, seconds=5):
-    deadline = time.monotonic() + seconds
+# Ends what hangs, also on a machine that does much else; ranks that stay would stay for 300 s.
+GONE_S = 30
+
+
+def assert_all_gone(pids):
+    deadline = time.monotonic() + GONE_S
     while left := [(pid, name_of(pid)) for pid in pids if state_of(pid) not in (None, "Z", "X")]:
-        assert time.monotonic() < deadline, f"still alive after {seconds} s: {left}"
+        assert time.monotonic() < deadline, f"still alive after {GONE_S} s: {left}"
         time.sleep(0.02)
 
 
@@ -127,7 +131,7 @@ class Run:
         )
         Run.open.append(self)
 
-    def finish(self, timeout=60):
+    def finish(self, timeout=120):
         """Waits for the end; returns (exit status, stdout, stderr)."""
         try:
             out, err = self.process.communicate(timeout=timeout)
@@ -154,13 +158,14 @@ class Run:
                 lines.append(line)
         return lines
 
-    def assert_gone_within(self, seconds):
-        deadline = time.monotonic() + seconds
+    def assert_gone(self):
+        """Nothing of this run lives on."""
+        deadline = time.monotonic() + GONE_S
         while left := self.processes():
             if time.monotonic() > deadline:
                 described = [(pid, name_of(pid), state_of(pid)) for pid in left]
                 self.kill_all()
-                raise AssertionError(f"still alive after {seconds} s: {described}")
+                raise AssertionError(f"still alive after {GONE_S} s: {described}")
             time.sleep(0.02)
 
     def kill_all(self):
@@ -178,11 +183,11 @@ def end_open_runs():
             job.process.communicate(timeout=10)
 
 
-def run(*arguments, timeout=60, **keywords):
+def run(*arguments, timeout=120, **keywords):
     """Runs to the end and checks that nothing is left. Returns (exit status, stdout, stderr)."""
     job = Run(*arguments, **keywords)
     result = job.finish(timeout)
-    job.assert_gone_within(5)
+    job.assert_gone()
     return result
 
 

@@ -180,7 +180,7 @@ def shut_down(folder):
     ports = [port for hello in executor._hellos for port in hello.ports]
     executor.shutdown()
     executor.shutdown()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while taken := [port for port in ports if not is_free(port)]:
         assert time.monotonic() < deadline, f"ports {taken} of {ports} are still taken"
         time.sleep(0.02)
@@ -203,11 +203,11 @@ def shut_down_slowly():
 
 
 def shut_down_in_a_call():
-    """The seconds that the end takes while a rank computes for a minute."""
+    """The seconds that the end takes while a rank computes for five minutes."""
     executor = rueda.ray.Executor(2)
     executor.start()
     executor.run(where)
-    executor.run_remote(lambda: time.sleep(60))
+    executor.run_remote(lambda: time.sleep(300))
     began = time.monotonic()
     executor.shutdown()
     return time.monotonic() - began

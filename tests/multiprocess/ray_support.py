@@ -155,8 +155,10 @@ def local(folder: Path) -> Iterator[Program]:
         assert program.answer(120).strip() == "ready"
         yield program
         program.end()
-        assert_all_gone(marked_processes(mark), seconds=20)
-        assert set(os.listdir("/dev/shm")) <= shared
+        assert_all_gone(marked_processes(mark))
+        ours = ("plasma", "ray", "rueda")  # other jobs of this machine come and go
+        left = [name for name in set(os.listdir("/dev/shm")) - shared if name.startswith(ours)]
+        assert not left, left
     finally:
         kill_marked(mark)
         program.end()
@@ -191,7 +193,7 @@ class Cluster:
                 command.terminate()
             for command in self._commands:
                 command.wait(timeout=30)
-            assert_all_gone(marked_processes(self.mark), seconds=20)
+            assert_all_gone(marked_processes(self.mark))
 
     def _connect(self) -> None:
         def ip(*arguments: str) -> None:

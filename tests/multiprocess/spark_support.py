@@ -150,7 +150,7 @@ def application(master: str, folder: Path, **settings: str) -> Iterator[Applicat
         finally:
             session.stop()
             end_jvm()
-        assert_all_gone(marked_processes(mark), seconds=20)
+        assert_all_gone(marked_processes(mark))
         assert not list((folder / "local").iterdir()), "files of Spark or rueda are left"
     finally:
         os.environ.clear()

@@ -329,7 +329,7 @@ def test_parameter_servers_of_three_hosts_sum_right(tiny: str, tmp_path: Path) -
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_replay_leaves_no_name_space(number: int, tmp_path: Path) -> None:
     skip_without_name_spaces()
-    links = os.listdir("/sys/class/net")
+    links = set(os.listdir("/sys/class/net"))
     mark = f"RUEDA_TEST_MARK={tmp_path}"
     process = subprocess.Popen(
         [RUEDA, "bench", "replay", "-np", "2", "--iterations", "1000"],
@@ -338,17 +338,18 @@ def test_interrupted_replay_leaves_no_name_space(number: int, tmp_path: Path) ->
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         own = name_spaces([os.getpid()])
         while len(made := name_spaces(marked_processes(mark)) - own) < 2:
             assert time.monotonic() < deadline and process.poll() is None, "the ranks never began"
             time.sleep(0.05)
         process.send_signal(number)
-        assert process.wait(20) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        assert process.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
         while left := made & name_spaces(everybody()):
             assert time.monotonic() < deadline, f"still there: {left}"
             time.sleep(0.05)
-        assert os.listdir("/sys/class/net") == links
+        added = set(os.listdir("/sys/class/net")) - links  # other jobs of this machine have links as well
+        assert not [name for name in added if name.startswith(("switch", "port", "net0"))]
         if number == signal.SIGINT:
             assert not list(tmp_path.glob("rueda-bench-*"))
     finally:

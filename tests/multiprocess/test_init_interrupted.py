@@ -10,6 +10,8 @@ import time
 import pytest
 from harness import ROOT, library
 
+LIMIT_S = 120  # less than the start timeout, which must not be waited for
+
 SCRIPT = """
 import os, sys, time
 import rueda.numpy as hvd
@@ -36,7 +38,7 @@ def start(folder, rank, store, script=SCRIPT, **variables):
         "RUEDA_RANK": str(rank),
         "RUEDA_SIZE": "2",
         "RUEDA_STORE": store,
-        "RUEDA_START_TIMEOUT": "100",
+        "RUEDA_START_TIMEOUT": "400",
         **variables,
     }
     return subprocess.Popen(
@@ -51,7 +53,7 @@ def start(folder, rank, store, script=SCRIPT, **variables):
 def await_kernel_wait(process):
     """Until it has called init: the engine's library is loaded and the process sleeps."""
     assert process.stdout.readline() == "init\n"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         with open(f"/proc/{process.pid}/maps") as maps, open(f"/proc/{process.pid}/stat") as stat:
             if "librueda.so" in maps.read() and stat.read().rpartition(")")[2].split()[0] == "S":
@@ -68,22 +70,20 @@ def free_port():
 
 def interrupt(process):
     await_kernel_wait(process)
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=50)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 7 and output == "interrupted\n", output
-    return time.monotonic() - began
 
 
 @pytest.mark.parametrize("kind", ["file", "tcp"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ctrl_c_ends_the_wait_in_the_store_at_once(tmp_path, kind, rank):
     store = f"file://{tmp_path}/store" if kind == "file" else f"tcp://127.0.0.1:{free_port()}"
-    assert interrupt(start(tmp_path, rank, store)) < 20  # of 100 s
+    interrupt(start(tmp_path, rank, store))
 
 
 def await_true(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -108,11 +108,11 @@ def test_ctrl_c_ends_the_wait_for_connections_and_tells_the_other_ranks(tmp_path
     await_true(lambda: has_published(2), "rank 2 has not told where it is")
     await_true(lambda: descriptors() > before + 2, "rank 0 opens no connections")
     waiting.send_signal(signal.SIGINT)
-    output, _ = waiting.communicate(timeout=50)
+    output, _ = waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 7 and output == "init\ninterrupted\n", output
     stopped.send_signal(signal.SIGCONT)
     for process in (stopped, last):
-        output, _ = process.communicate(timeout=50)
+        output, _ = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 3 and "a signal interrupted init" in output, output
 
 
@@ -137,7 +137,7 @@ hvd.init()
     process.send_signal(signal.SIGUSR1)
     assert process.stdout.readline() == "handled\n"
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=50)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 9 and output == "handled\n", output
 
 
@@ -155,7 +155,7 @@ sys.stdin.readline()
 def start_late(folder, store):
     """Rank 1, which calls init when it is told to."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
-    variables = {"RUEDA_RANK": "1", "RUEDA_SIZE": "2", "RUEDA_STORE": store, "RUEDA_START_TIMEOUT": "100"}
+    variables = {"RUEDA_RANK": "1", "RUEDA_SIZE": "2", "RUEDA_STORE": store, "RUEDA_START_TIMEOUT": "400"}
     process = subprocess.Popen(
         [sys.executable, "-c", LATE],
         env={
@@ -177,21 +177,20 @@ def start_late(folder, store):
 def test_a_rank_that_comes_when_rank_0_has_failed_and_gone_fails_with_its_cause(tmp_path):
     store = f"file://{tmp_path}/store"
     late = start_late(tmp_path, store)
-    failed, _ = start(tmp_path, 0, store, RUEDA_FUSION_THRESHOLD="many").communicate(timeout=50)
+    failed, _ = start(tmp_path, 0, store, RUEDA_FUSION_THRESHOLD="many").communicate(timeout=LIMIT_S)
     assert "RUEDA_FUSION_THRESHOLD" in failed
-    began = time.monotonic()
-    output, _ = late.communicate("\n", timeout=50)
-    assert late.returncode == 3 and time.monotonic() - began < 20, output
+    output, _ = late.communicate("\n", timeout=LIMIT_S)
+    assert late.returncode == 3, output
     assert "another rank could not initialize: rank 0: " in output and "RUEDA_FUSION_THRESHOLD" in output
 
 
 def test_the_record_of_an_old_run_fails_no_new_one(tmp_path):
     store = f"file://{tmp_path}/store"
-    start(tmp_path, 0, store, RUEDA_FUSION_THRESHOLD="many").communicate(timeout=50)
+    start(tmp_path, 0, store, RUEDA_FUSION_THRESHOLD="many").communicate(timeout=LIMIT_S)
     assert list(tmp_path.glob("store/run-*/failed"))
     first = start(tmp_path, 1, store)  # sees the record before the new rank 0 is there
     await_kernel_wait(first)
     second = start(tmp_path, 0, store)
     for process in (first, second):
-        output, _ = process.communicate(timeout=90)
+        output, _ = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0 and output.endswith("in\n"), output

@@ -21,12 +21,26 @@ def test_first_failure_is_named_with_its_last_words():
     assert "ranks 0, 1: stopped by rueda (SIGTERM)" in err
 
 
-def test_ranks_that_notice_may_end_by_themselves_and_are_not_blamed():
-    script = (
-        "import os,sys,time\nif os.environ['RANK'] == '0': os.abort()\n"
-        "time.sleep(0.5); sys.exit('rank 0 is dead')"
-    )
-    status, _, err = run("-np", 2, PYTHON, "-c", script)
+# A rank can wait until the launcher has seen the end of another one.
+TELL_WHO_I_AM = """
+import os, sys, time
+rank, folder = os.environ["RANK"], os.environ["FOLDER"]
+with open(f"{folder}/new.{rank}", "w") as mine:
+    mine.write(str(os.getpid()))
+os.rename(f"{folder}/new.{rank}", f"{folder}/pid.{rank}")
+def await_end_of(other):
+    end = time.monotonic() + 60
+    while not os.path.exists(f"{folder}/pid.{other}") and time.monotonic() < end:
+        time.sleep(0.01)
+    pid = open(f"{folder}/pid.{other}").read()
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+        time.sleep(0.01)
+"""
+
+
+def test_ranks_that_notice_may_end_by_themselves_and_are_not_blamed(tmp_path):
+    script = TELL_WHO_I_AM + "if rank == '0': os.abort()\nawait_end_of('0')\nsys.exit('rank 0 is dead')"
+    status, _, err = run("-np", 2, PYTHON, "-c", script, env={"FOLDER": str(tmp_path)})
     assert status == 128 + signal.SIGABRT
     assert "rank 0 on localhost" in err and "was killed by SIGABRT" in err
     assert "[1 localhost] rank 0 is dead" in err and "rank 1: exited with code 1" in err
@@ -38,7 +52,11 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace():
     assert status == 4 and "stopped by rueda (SIGKILL)" in err
 
 
-WITH_RUEDA = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library()}
+WITH_RUEDA = {
+    "PYTHONPATH": str(ROOT / "python"),
+    "RUEDA_LIBRARY": library(),
+    "RUEDA_START_TIMEOUT": "300",  # longer than a test may take
+}
 BEFORE_INIT = """
 import os, sys
 if os.environ["RANK"] == "{rank}": {act}
@@ -49,10 +67,8 @@ hvd.init()
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_in_init_do_not_wait_for_one_that_ended_without_init(rank):
-    began = time.monotonic()
     script = BEFORE_INIT.format(rank=rank, act="sys.exit(0)")
     status, _, err = run("-np", 3, PYTHON, "-c", script, env=WITH_RUEDA)
-    assert time.monotonic() - began < 10  # the timeout of init is 30 s
     assert status == 1
     named = re.findall(
         rf"rank {rank} on localhost \(pid \d+\) exited with code 0, so it does not take part ", err
@@ -112,7 +128,7 @@ def test_stop_signals_reach_every_rank_once(name):
     assert status == 128 + getattr(signal, name)
     assert sorted(out.splitlines()) == [f"[{r} localhost] got {name}" for r in range(2)]
     assert f"stopped by {name}" in err
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
 def test_a_stop_is_obeyed_while_ranks_are_being_started():
@@ -121,7 +137,7 @@ def test_a_stop_is_obeyed_while_ranks_are_being_started():
     job.process.send_signal(signal.SIGTERM)
     status, _, err = job.finish()
     assert status == 143 and "-499: stopped by rueda before its start" in err and "SIGKILL" not in err
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
 def test_user_signals_are_passed_on_and_end_nothing():
@@ -133,21 +149,20 @@ def test_user_signals_are_passed_on_and_end_nothing():
     job.read_until(2, lambda line: "got SIGUSR2" in line)
     job.process.send_signal(signal.SIGTERM)
     assert job.finish()[0] == 143
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
 def test_second_interrupt_kills_now():
-    job = Run("-np", 2, "--grace", 60, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
+    hold = "trap '' INT TERM; echo ready; while :; do sleep 1; done"
+    job = Run("-np", 2, "--grace", 300, "sh", "-c", hold)
     job.read_until(2, lambda line: "ready" in line)
     job.process.send_signal(signal.SIGINT)
     while "passed on to the ranks" not in job.process.stderr.readline():
         pass
-    began = time.monotonic()
     job.process.send_signal(signal.SIGINT)
-    status, _, err = job.finish(timeout=20)
+    status, _, err = job.finish()
     assert status == 130 and "SIGKILL" in err
-    assert time.monotonic() - began < 10
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
 def test_blocked_terminal_does_not_stop_the_watch():
@@ -155,7 +170,7 @@ def test_blocked_terminal_does_not_stop_the_watch():
     read, write = os.pipe()
     job = Run("-np", 1, "sh", "-c", "yes " + "x" * 1000, stdout=write)
     os.close(write)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(job.processes()) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     job.process.send_signal(signal.SIGTERM)
@@ -163,34 +178,40 @@ def test_blocked_terminal_does_not_stop_the_watch():
         time.sleep(0.02)
     ranks_left = [p for p in job.processes() if p != job.process.pid]
     os.close(read)
-    job.process.communicate(timeout=20)
+    job.process.communicate(timeout=60)
     assert ranks_left == []
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
-DISAGREE = """
-import os, time
+DISAGREE = (
+    TELL_WHO_I_AM
+    + """
 import numpy, rueda.numpy as hvd
 hvd.init()
 odd = hvd.rank() == 1
 try:
     hvd.allreduce(numpy.ones(4 if odd else 3), name="x")
 except hvd.HorovodInternalError:
-    if odd: time.sleep(0.5)  # the others end first
+    if odd:
+        for other in range(hvd.size()):
+            if other != 1: await_end_of(other)
     raise
 """
+)
 
 
-def test_of_ranks_that_disagree_the_outnumbered_one_is_blamed():
-    status, _, err = run("-np", 3, PYTHON, "-c", DISAGREE, env=WITH_RUEDA)
+def test_of_ranks_that_disagree_the_outnumbered_one_is_blamed(tmp_path):
+    given = {**WITH_RUEDA, "FOLDER": str(tmp_path)}
+    status, _, err = run("-np", 3, PYTHON, "-c", DISAGREE, env=given)
     assert status == 1
     assert re.search(
         r"the job failed: rank 1 on .* because it disagrees with most ranks about a tensor", err
     ), err
 
 
-def test_of_two_ranks_that_disagree_none_is_blamed():
-    status, _, err = run("-np", 2, PYTHON, "-c", DISAGREE, env=WITH_RUEDA)
+def test_of_two_ranks_that_disagree_none_is_blamed(tmp_path):
+    given = {**WITH_RUEDA, "FOLDER": str(tmp_path)}
+    status, _, err = run("-np", 2, PYTHON, "-c", DISAGREE, env=given)
     assert status == 1
     assert "the job failed: its ranks disagree about a tensor, and no side has more of them; rank 0 on" in err
 
@@ -199,13 +220,14 @@ STALL = """
 import os, time
 import numpy, rueda.numpy as hvd
 hvd.init()
-if hvd.rank() == 1: time.sleep(60)
+hvd.barrier()  # the others then come within seconds of one another
+if hvd.rank() == 1: time.sleep(300)
 hvd.allreduce(numpy.ones(3), name="x")
 """
 
 
 def test_a_rank_that_never_submits_is_blamed_for_the_stall():
-    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", STALL, env={**WITH_RUEDA, **limits})
     assert status == 1
     assert re.search(r"the job failed: rank 1 on .* never submitted what the other ranks waited for", err), (

@@ -28,7 +28,7 @@ def test_a_terminal_shows_who_is_missing_in_one_line_that_is_removed(tmp_path: P
     script = (
         "import os, time\n"
         "import rueda.numpy as hvd\n"
-        "end = time.monotonic() + 50\n"
+        "end = time.monotonic() + 100\n"
         f"while os.environ['RANK'] == '0' and not os.path.exists({str(tmp_path / 'go')!r}):\n"
         "    assert time.monotonic() < end\n"
         "    time.sleep(0.02)\n"
@@ -37,7 +37,7 @@ def test_a_terminal_shows_who_is_missing_in_one_line_that_is_removed(tmp_path: P
     )
     ours, theirs = pty.openpty()
     job = subprocess.Popen(
-        ["timeout", "-k", "2", "60", RUEDA, "run", "-np", "2", "--no-prefix", PYTHON, "-c", script],
+        ["timeout", "-k", "2", "150", RUEDA, "run", "-np", "2", "--no-prefix", PYTHON, "-c", script],
         env={**os.environ, **VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
@@ -45,7 +45,7 @@ def test_a_terminal_shows_who_is_missing_in_one_line_that_is_removed(tmp_path: P
     )
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline and select.select([ours], [], [], 60)[0]:
         try:
             piece = os.read(ours, 4096)
@@ -55,7 +55,7 @@ def test_a_terminal_shows_who_is_missing_in_one_line_that_is_removed(tmp_path: P
         if shown.count(b"still waiting for 1 of 2 ranks in init") == 2:
             (tmp_path / "go").touch()
     os.close(ours)
-    assert job.wait(10) == 0, shown
+    assert job.wait(60) == 0, shown
     line, rest = shown.split(b"\r\x1b[K", 1)
     assert line.startswith(b"rueda: still waiting for 1 of 2 ranks in init after 5 s: 0 on localhost"), shown
     assert b"\n" not in line and rest.endswith(b"\x1b[Ktogether\r\ntogether\r\n"), shown
@@ -96,7 +96,7 @@ def test_logs_are_copied_even_if_a_scheduler_signals_every_process(tmp_path: Pat
     assert status == 143 and "copy" not in err, err
     for rank in range(2):
         assert (tmp_path / f"logs/rank-000{rank}.out").read_text() == "ready\nsaved\n"
-    job.assert_gone_within(5)
+    job.assert_gone()
 
 
 def logs_below(folder: Path) -> dict[str, str]:
@@ -200,9 +200,11 @@ import rueda.numpy as hvd
 hvd.init()
 for step in range(7):
     hvd.allreduce(np.ones(8, np.float32), name="gradients")
-if sys.argv[1:] == ["killed"] and hvd.rank() == 1:
+if sys.argv[1:2] == ["killed"] and hvd.rank() == 1:
     import time
-    time.sleep(2.5)  # its metrics are written every second
+    end = time.monotonic() + 60
+    while not os.path.exists(sys.argv[2]) and time.monotonic() < end:  # they are written every second
+        time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -235,11 +237,11 @@ def test_the_metrics_of_all_ranks_lie_beside_their_logs(tmp_path: Path, scheme: 
 
 
 def test_a_rank_that_is_killed_leaves_its_metrics(tmp_path: Path) -> None:
-    status, _, errors = run(
-        *("-np", 2, "--log-dir", tmp_path, PYTHON, "-c", COUNTED, "killed"), env=VARIABLES, timeout=60
-    )
+    metrics = tmp_path / "rank-0001.prom"
+    program = (PYTHON, "-c", COUNTED, "killed", metrics)
+    status, _, errors = run(*("-np", 2, "--log-dir", tmp_path, *program), env=VARIABLES)
     assert status == 137, errors
-    assert sample(tmp_path / "rank-0001.prom", r'rueda_size\{rank="1",.*\}') == 2
+    assert sample(metrics, r'rueda_size\{rank="1",.*\}') == 2
 
 
 def test_metrics_go_where_the_user_says(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_two_jobs_do_not_share_a_folder(tmp_path: Path) -> None:
     wait = f"until test -e {tmp_path}/go; do sleep 0.05; done; echo first"
     first = launch_support.Run("-np", 1, "--log-dir", tmp_path / "logs", "sh", "-c", wait, env=VARIABLES)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not (tmp_path / "logs/rank-0000.out").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         status, _, errors = run("-np", 1, "--log-dir", tmp_path / "logs", "echo", "second", env=VARIABLES)

@@ -215,6 +215,6 @@ def test_ranks_and_files_end_with_the_program_that_called_run(end, tmp_path):
     everyone = marked_processes(mark)
     assert len(everyone) == 1 + 1 + 2 + 2
     os.kill(program.pid, end)
-    program.communicate(timeout=20)
+    program.communicate(timeout=60)
     assert_all_gone(everyone)
     assert not list(tmp_path.glob("rueda-*")), "results of the dead"

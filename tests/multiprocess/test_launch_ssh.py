@@ -122,7 +122,7 @@ def test_ranks_of_all_hosts_keep_their_grace_if_the_launcher_ends_before_them(ho
         assert line, "rueda run ended"
     job.process.kill()
     job.process.communicate(timeout=30)
-    job.assert_gone_within(30)
+    job.assert_gone()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
 
 
@@ -242,9 +242,9 @@ def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     assert len(named) == {"launcher": 1, "rank": 4}.get(victim, 2)
     os.kill(named[0], signal.SIGKILL)
     if victim == "launcher":
-        job.process.communicate(timeout=10)
+        job.process.communicate(timeout=30)
     else:
-        status, _, err = job.finish(20)
+        status, _, err = job.finish()
         assert status != 0 and "the job failed: rank" in err, err
     assert_all_gone(everyone)
 
@@ -255,7 +255,7 @@ def test_interrupt_reaches_remote_ranks(hosts):
     job.read_until(2, lambda line: "ready" in line)
     everyone = processes_of(job)
     job.process.send_signal(signal.SIGINT)
-    status, out, _ = job.finish(20)
+    status, out, _ = job.finish()
     assert status == 130 and out.count("caught") == 2
     assert_all_gone(everyone)
 
@@ -279,7 +279,7 @@ def test_remote_secret_is_on_no_command_line(hosts):
         path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()
     )
     job.process.send_signal(signal.SIGTERM)
-    job.finish(20)
+    job.finish()
     assert secret.encode() not in lines and b"hunter2hunter2" not in lines
 
 
@@ -291,7 +291,7 @@ def test_host_that_falls_silent_is_lost_and_its_ranks_end(hosts):
     everyone = processes_of(job)
     victim = next(pid for pid in everyone if name_of(pid) == "ssh")
     os.kill(victim, signal.SIGSTOP)
-    status, _, err = job.finish(30)
+    status, _, err = job.finish()
     assert status == 1 and "nothing was heard from its agent for 2 s" in err
     assert_all_gone(everyone)
 
@@ -311,7 +311,7 @@ def test_host_that_was_cut_off_is_the_headline_and_not_the_rank_that_noticed(hos
     [victim] = [pid for pid, words in commands.items() if name_of(pid) == "ssh" and b"\0h2\0" in words]
     os.kill(victim, signal.SIGSTOP)
     go.touch()
-    status, _, err = job.finish(40)
+    status, _, err = job.finish()
     assert status == 1 and "killed by SIGKILL" not in err, err
     headline = r"the job failed: rank 1 on h2 \(pid \d+\) was lost with its host: h2 cannot be reached: "
     assert re.search(headline + r"nothing was heard from its agent for \d+ s", err), err
@@ -325,10 +325,10 @@ def test_stopped_launcher_is_taken_for_dead_by_remote_agents(hosts):
     ranks = processes_of(job) - set(job.agents("ssh")) - {job.process.pid}
     os.kill(job.process.pid, signal.SIGSTOP)
     try:
-        assert_all_gone(ranks, 10)
+        assert_all_gone(ranks)
     finally:
         os.kill(job.process.pid, signal.SIGCONT)
-    status, _, err = job.finish(20)
+    status, _, err = job.finish()
     assert status == 1 and "lost" in err
 
 
@@ -354,7 +354,7 @@ def test_suspended_job_goes_on(hosts):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     go.touch()
-    status, out, _ = job.finish(20)
+    status, out, _ = job.finish()
     assert status == 0 and "went on" in out
 
 

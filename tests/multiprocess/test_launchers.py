@@ -279,7 +279,7 @@ def make_boxes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def assert_nothing_runs(two_boxes: boxes.Boxes) -> None:
-    wait_until(lambda: not two_boxes.processes(), 10, f"the end of {two_boxes.processes()}")
+    wait_until(lambda: not two_boxes.processes(), 60, f"the end of {two_boxes.processes()}")
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

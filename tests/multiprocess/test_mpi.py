@@ -140,7 +140,6 @@ try:
             os.kill(os.getpid(), signal.SIGKILL)
         hvd.allreduce(data, name=f"gradient {step % 4}")
 except HorovodInternalError as error:
-    since = time.monotonic()
     hvd.shutdown()
     news = open(os.environ["NEWS"] + str(hvd_rank), "w")  # mpirun may end before it has passed on the output
     print(f"NAMED {error}", file=news, flush=True)
@@ -148,18 +147,20 @@ except HorovodInternalError as error:
         hvd.init()
     except ValueError as refused:
         print(f"REFUSED {refused}", file=news, flush=True)
-    assert time.monotonic() - since < 20
     os.rename(news.name, news.name + ".complete")
 """
 
 
 @pytest.mark.parametrize("mpi", ALL, ids=name_of)
 def test_a_killed_rank_is_named_and_its_peers_end(mpi: Mpi, script, tmp_path: Path) -> None:
-    environment = {**mpi_support.environment(tmp_path), "NEWS": str(tmp_path / "news")}
+    # The peers, and the init that is refused, may not wait for this timeout: it is longer than the test.
+    environment = mpi_support.environment(
+        tmp_path, NEWS=str(tmp_path / "news"), RUEDA_START_TIMEOUT="400", RUEDA_PEER_TIMEOUT_SECONDS="400"
+    )
     ended = mpi_support.run([*mpi.command(3, survives=True), *script(LOSS)], environment)
     for rank in (0, 2):
         news = tmp_path / f"news{rank}.complete"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not news.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert news.exists(), ended.stdout
@@ -309,10 +310,9 @@ hvd.init()
 def test_a_setting_that_reached_one_rank_only_ends_the_job(
     mpi: Mpi, with_mpi, script, tmp_path: Path
 ) -> None:
-    variables = mpi_support.environment(tmp_path, RUEDA_START_TIMEOUT="4")
-    since = time.monotonic()
+    variables = mpi_support.environment(tmp_path, RUEDA_START_TIMEOUT="10")
     ended = mpi_support.run([*mpi.command(2), *script(ONE_HAS_IT), str(with_mpi)], variables)
-    assert ended.returncode not in (0, 124, 137) and time.monotonic() - since < 60, ended
+    assert ended.returncode not in (0, 124, 137), ended  # not killed at the limit of time
     if mpi.family == "hydra":
         assert "set RUEDA_CPU_OPERATIONS=mpi on all ranks" in ended.stdout, ended.stdout
 

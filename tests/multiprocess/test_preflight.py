@@ -41,7 +41,7 @@ def preflight(*arguments: str, **variables: str) -> "subprocess.CompletedProcess
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
     environment = {**clean, "RUEDA_LIBRARY": library(), "RUEDA_PYTHON": sys.executable, **variables}
     words = [RUEDA, "preflight", *arguments]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=150, check=False)
 
 
 def by_kind(read: Dict[str, Any]) -> Dict[str, List[List[str]]]:
@@ -140,7 +140,7 @@ def test_ranks_of_a_started_job_become_its_preflight() -> None:
         words = [RUEDA, "preflight", "--json", "-"]
         ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
     try:
-        said = [rank.communicate(timeout=60)[0] for rank in ranks]
+        said = [rank.communicate(timeout=150)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
@@ -167,6 +167,10 @@ def test_mpirun_starts_it_as_ranks() -> None:
 # ---- virtual hosts ----
 
 
+# They accuse whom a busy machine makes slow, rightly.
+measures_the_network = pytest.mark.alone
+
+
 @pytest.fixture(name="hosts", scope="module")
 def make_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualHosts]:
     folder = tmp_path_factory.mktemp("hosts")
@@ -182,6 +186,7 @@ def look(hosts: VirtualHosts, *arguments: str) -> Dict[str, Any]:
     return read
 
 
+@measures_the_network
 def test_healthy_hosts_are_accused_of_nothing(hosts: VirtualHosts) -> None:
     read = look(hosts)
     kinds = by_kind(read)
@@ -199,6 +204,7 @@ def test_healthy_hosts_are_accused_of_nothing(hosts: VirtualHosts) -> None:
     assert all(abs(host["clock_offset_us"]) <= host["clock_error_us"] + 20_000 for host in read["hosts"])
 
 
+@measures_the_network
 def test_the_slow_host_is_named_and_its_links_are_not(hosts: VirtualHosts) -> None:
     hosts.limit_host("d", SLOW)
     try:
@@ -208,6 +214,7 @@ def test_the_slow_host_is_named_and_its_links_are_not(hosts: VirtualHosts) -> No
     assert kinds["slow-host"] == [["d"]] and "slow-link" not in kinds, kinds
 
 
+@measures_the_network
 def test_a_long_way_between_two_hosts_is_named_and_its_length_is_that_of_ping(hosts: VirtualHosts) -> None:
     with far_link(hosts, "b", "c", delay_ms=4):
         ping = ping_us(hosts, "b", "c")
@@ -268,7 +275,7 @@ def test_a_host_whose_ranks_cannot_be_reached_is_named_and_the_others_are_measur
     others = [hosts.address(HOSTS.index(name)) for name in "abd"]
     hosts.plant("c", "; ".join(f"ip route replace unreachable {address}/32" for address in others))
     try:
-        done = hosts.run("preflight", *JOB, "--json", "-", RUEDA_START_TIMEOUT="4")
+        done = hosts.run("preflight", *JOB, "--json", "-", RUEDA_START_TIMEOUT="8")
     finally:
         hosts.plant(
             "c", "; ".join(f"ip route del unreachable {address}/32 2>/dev/null" for address in others)
@@ -293,7 +300,7 @@ def test_two_hosts_that_cannot_reach_one_another_are_both_named(hosts: VirtualHo
     route = f"unreachable {hosts.address(HOSTS.index('d'))}/32"
     hosts.plant("b", f"ip route replace {route}")
     try:
-        done = hosts.run("preflight", *JOB, "--json", "-", RUEDA_START_TIMEOUT="4")
+        done = hosts.run("preflight", *JOB, "--json", "-", RUEDA_START_TIMEOUT="8")
     finally:
         hosts.plant("b", f"ip route del {route} 2>/dev/null")
         hosts.run("run", "-H", "b:1", "true")
@@ -303,6 +310,7 @@ def test_two_hosts_that_cannot_reach_one_another_are_both_named(hosts: VirtualHo
     assert sorted(link["hosts"] for link in read["links"]) == [["a", "b"], ["a", "c"], ["b", "c"]]
 
 
+@measures_the_network
 def test_the_slow_link_is_named_and_its_ends_are_not(hosts: VirtualHosts) -> None:
     hosts.limit_link("b", "c", SLOW)  # stays; the last test of these hosts
     kinds = by_kind(look(hosts, "--min-rate", "60mbit"))

@@ -3,14 +3,16 @@
 import os
 import re
 import signal
-import time
 
 import pytest
 from robust_support import Job, Jobs, living_of_session, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
-NOTICE_S = 5.0
+# At once, and not only after the peer timeout, which is 30 s: also on a machine that does much else.
+NOTICE_S = 20.0
+# Of a rank that is stopped. The others must be heard within it.
+TIMEOUT_S = 4
 TRANSPORTS = ["shm,tcp", "tcp"]
 
 # What a survivor does: it expects the error and reports its text.
@@ -29,7 +31,7 @@ def expect_loss(body):
 def assert_lost(job: Job, victim: int, since: float, within_s: float = NOTICE_S) -> None:
     """Every survivor raised, named the victim in time, and ended."""
     survivors = [rank for rank in range(len(job.pids)) if rank != victim]
-    job.assert_ended_well(survivors, within_s + 10)
+    job.assert_ended_well(survivors)
     for rank in survivors:
         (lost,) = job.said(rank, "lost") or [None]
         assert lost is not None, job.everything()
@@ -141,7 +143,7 @@ expect_loss(lambda: hvd.allreduce(torch.ones(1000), name="awaited"))
     assert len(orphans) == 3, "the test has lost its point: no child outlived its rank"
     for pid in orphans:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not living_of_session(job.pids[1]), 5, "the end of the children")
+    wait_until(lambda: not living_of_session(job.pids[1]), NOTICE_S, "the end of the children")
 
 
 @pytest.mark.parametrize("transports", TRANSPORTS)
@@ -165,15 +167,15 @@ def test_a_stopped_rank_is_named_after_the_peer_timeout(jobs: Jobs, victim: int,
         3,
         with_victim(WAITING, victim),
         transports=transports,
-        environment={"RUEDA_PEER_TIMEOUT_SECONDS": "2"},
+        environment={"RUEDA_PEER_TIMEOUT_SECONDS": str(TIMEOUT_S)},
     )
     for rank in range(3):
         job.await_said(rank, "ready")
     stopped = job.kill(victim, signal.SIGSTOP)
-    assert_lost(job, victim, stopped, within_s=2 + NOTICE_S)
+    assert_lost(job, victim, stopped, within_s=TIMEOUT_S + NOTICE_S)
     job.kill(victim, signal.SIGCONT)  # it finds its job gone
     job.release("never")
-    assert job.wait(15, [victim]) == [0], job.everything()
+    assert job.wait(ranks=[victim]) == [0], job.everything()
     assert job.said(victim, "lost"), job.everything()
 
 
@@ -187,12 +189,13 @@ for i in range(3):
     if i == 0:
         await_file("stopped")
 """
-    job = jobs.start(2, body, environment={"RUEDA_PEER_TIMEOUT_SECONDS": "4"})
+    job = jobs.start(2, body, environment={"RUEDA_VERDICT_SECONDS": "1"})
     for rank in range(2):
         job.await_said(rank, "ready")
     job.kill(1, signal.SIGSTOP)
     job.release("stopped")
-    time.sleep(1.5)  # the claim is about a duration
+    stopped = "Verdict: stopped: rank 1 "
+    wait_until(lambda: stopped in job.output(0), NOTICE_S, "the other rank sees that it is stopped")
     job.kill(1, signal.SIGCONT)
     job.assert_ended_well()
 
@@ -235,7 +238,7 @@ else:
     for rank in range(3):
         job.await_said(rank, "ready")
     job.release("all are ready")
-    assert job.wait(20) == [0, status, 0], job.everything()
+    assert job.wait() == [0, status, 0], job.everything()
     (leaving,) = job.said(1, "leaving")
     for rank in (0, 2):
         first, second = job.said(rank, "lost")

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import time
 from typing import Dict, List, Optional
 
 import launch_support
@@ -10,7 +9,7 @@ import pytest
 from harness import library
 from meet_by import free_port
 from robust_attack import Attack, Recorder, connect, listening_sockets
-from robust_support import PRELUDE, Jobs, make_jobs, wait_until
+from robust_support import LIMIT_S, PRELUDE, Jobs, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
@@ -133,9 +132,9 @@ def test_a_launched_job_trains_on_under_garbage(tmp_path) -> None:
         finally:
             attack.stop()
         (tmp_path / "stop-all").touch()
-        status, _, errors = run.finish(30)
+        status, _, errors = run.finish()
         assert status == 0, out.read_text() + errors
-        run.assert_gone_within(5)
+        run.assert_gone()
     finally:
         run.kill_all()
 
@@ -150,15 +149,13 @@ hvd.init()
 assert hvd.allreduce(torch.ones(5), op=hvd.Sum).tolist() == [2.0] * 5
 """
     job = jobs.start(2, body, environment={"RUEDA_STORE": f"tcp://127.0.0.1:{port}"})
-    wait_until(lambda: ("127.0.0.1", port) in listening_sockets(job.pids), 20, "rank 0 listens")
+    wait_until(lambda: ("127.0.0.1", port) in listening_sockets(job.pids), LIMIT_S, "rank 0 listens")
     held: List[socket.socket] = []
     try:
         for _ in range(700):
             held.append(connect(("127.0.0.1", port)))
         job.release("go")
-        began = time.monotonic()
         job.assert_ended_well()
-        assert time.monotonic() - began < 20
     finally:
         for made in held:
             made.close()

@@ -110,7 +110,9 @@ def test_two_name_spaces_compute_rightly(jobs: Jobs, cable: Tuple[str, str]) -> 
 def test_a_cut_cable_is_noticed_by_every_rank(jobs: Jobs, cable: Tuple[str, str], doing: str) -> None:
     timeout_s = 5  # with less than 4, nothing tells a silent process from a silent host in time
     job = start_until_lost(jobs, cable, doing, timeout_s)
-    time.sleep(0.3)  # in the middle of training, not at its start
+    if doing == "training":
+        for rank in range(RANKS):
+            job.await_said(rank, "trains")
     cut(cable)
     cut_at = time.monotonic()
     job.release("cut")
@@ -119,4 +121,4 @@ def test_a_cut_cable_is_noticed_by_every_rank(jobs: Jobs, cable: Tuple[str, str]
         (lost,) = job.said(rank, "lost")
         assert re.search(r"\brank \d", lost["text"]), lost
         assert "acknowledged nothing" in lost["text"] and "stopped" not in lost["text"], lost
-        assert lost["at"] - cut_at < timeout_s + 20, job.everything()
+        assert lost["at"] - cut_at < timeout_s + 60, job.everything()

@@ -48,7 +48,7 @@ def test_more_ranks_than_there_can_be_slots_is_a_sentence_with_both_numbers_at_o
     started = time.monotonic()
     with pytest.raises(ValueError, match=r"asked for 5 ranks, .* can run 4 tasks at once"):
         rueda.spark.run(add, num_proc=5)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60  # Spark itself would try for minutes
 
 
 def lose_an_executor():
@@ -72,6 +72,6 @@ def test_an_executor_that_is_lost_ends_the_job_which_spark_does_not_repeat(spark
     started = time.monotonic()
     with pytest.raises(RuntimeError, match="was lost: its Spark task has ended"):
         rueda.spark.run(lose_an_executor, num_proc=4)
-    assert time.monotonic() - started < 100
-    wait_until(lambda: not spark.ranks(), 15, "the end of the ranks")
+    assert time.monotonic() - started < 250  # not the 300 s of the others
+    wait_until(lambda: not spark.ranks(), 60, "the end of the ranks")
     assert [rank for rank, _, _ in rueda.spark.run(add, num_proc=4)] == [0, 1, 2, 3]

@@ -81,17 +81,17 @@ def test_nothing_survives_the_death_of_any_part(program, folder):
     # The Python worker of one rank.
     ranks = program.start_job()
     os.kill(worker_of(ranks[0]), signal.SIGKILL)
-    assert_all_gone(ranks[0], seconds=15)
+    assert_all_gone(ranks[0])
     assert "was lost: its Spark task has ended" in program.read("failed:")
-    assert_all_gone(flat(ranks), seconds=15)
+    assert_all_gone(flat(ranks))
 
     # Either process of the keeper of one rank.
     for killed in (lambda parent: parent, parent_of):
         ranks = program.start_job()
         os.kill(killed(ranks[1][1]), signal.SIGKILL)
-        assert_all_gone(ranks[1], seconds=15)
+        assert_all_gone(ranks[1])
         assert "its keeper process was killed" in program.read("failed:")
-        assert_all_gone(flat(ranks), seconds=15)
+        assert_all_gone(flat(ranks))
 
     # An executor.
     ranks = program.start_job()
@@ -102,19 +102,19 @@ def test_nothing_survives_the_death_of_any_part(program, folder):
     victim = next(pid for pid in executors if pid in ancestors(worker))
     os.kill(victim, signal.SIGKILL)
     assert "was lost: its Spark task has ended" in program.read("failed:")
-    assert_all_gone([worker, *flat(ranks)], seconds=15)
+    assert_all_gone([worker, *flat(ranks)])
 
     # Nothing but the job, by Ctrl-C.
     ranks = program.start_job()
     program.process.send_signal(signal.SIGINT)
     assert "interrupted" in program.read("interrupted")
-    assert_all_gone(flat(ranks), seconds=5)
+    assert_all_gone(flat(ranks))
 
     # The driver.
     ranks = program.start_job()
     program.process.kill()
-    assert_all_gone(flat(ranks), seconds=15)
-    assert_all_gone(program.everything(), seconds=20)
+    assert_all_gone(flat(ranks))
+    assert_all_gone(program.everything())
     assert list((folder / "rueda").iterdir()) == []
 
 

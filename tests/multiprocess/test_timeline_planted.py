@@ -55,6 +55,7 @@ def summary(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.alone  # gives no advice but about what was planted
 @pytest.mark.parametrize("fault", list(ADVICE))
 def test_the_first_advice_names_what_was_planted(fault: str, tmp_path: pathlib.Path) -> None:
     with virtual_hosts(tmp_path, ["a", "b", "c"], RATE) as hosts, contextlib.ExitStack() as undo:

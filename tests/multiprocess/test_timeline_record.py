@@ -18,7 +18,7 @@ hvd.init()
 count = 0
 while True:
     if hvd.rank() == 1:
-        time.sleep(0.02)
+        time.sleep(0.05)
     is_over = numpy.array([float(os.path.exists(sys.argv[1]))])
     goes_on = hvd.allreduce(is_over, name="goes on", op=hvd.Sum)[0] == 0
     hvd.mark_step()

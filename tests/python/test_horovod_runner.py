@@ -94,7 +94,7 @@ def test_a_command_ends_when_the_process_that_has_started_it_is_killed(tmp_path:
         assert len(marked_processes(mark)) >= 4
         process.kill()
         process.wait(30)
-        assert_all_gone(marked_processes(mark), seconds=30)
+        assert_all_gone(marked_processes(mark))
     finally:
         for pid in marked_processes(mark):  # of a failed test
             os.kill(pid, signal.SIGKILL)

@@ -198,7 +198,7 @@ def test_the_guard_ends_what_a_killed_process_leaves_and_removes_its_socket(tmp_
         process.communicate(timeout=20)
     from launch_support import assert_all_gone
 
-    assert_all_gone([one.pid for one in left], seconds=15)
+    assert_all_gone([one.pid for one in left])
     assert json.dumps([guard.look(one.pid) for one in left]) == "[null, null]"
     deadline = time.monotonic() + 15
     while os.listdir(tmp_path / "rueda"):

@@ -31,7 +31,7 @@ def call(command: List[object], **how: object) -> subprocess.CompletedProcess:
         if not k.startswith(("PYTHON", "RUEDA_", "HOROVOD_", "VIRTUAL_ENV"))
     }
     words = [str(word) for word in command]
-    return subprocess.run(words, capture_output=True, text=True, timeout=170, env=env, **how)
+    return subprocess.run(words, capture_output=True, text=True, timeout=400, env=env, **how)
 
 
 def succeed(command: List[object], **how: object) -> str:
