@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterator, List, Optional
 
 import pytest
-from robust_support import Job, Jobs, make_jobs, wait_until
+from robust_support import LIMIT_S, Job, Jobs, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
-# Shorter than the defaults, so that the test is short.
-TIMES = {"RUEDA_VERDICT_SECONDS": "1.5", "RUEDA_CHECK_NUMBERS": "1"}
-# On an idle machine 2 s are enough for a process that is stopped or dead, and 5 s for one for which others
-# must have waited for 1.5 s. Here 36 of them share two cores with other tests.
-LIMIT_S = 15.0
+# Shorter than the default, so that the test is short, and longer than a rank waits for a core. What a judge
+# says after which time, control_judge_test claims.
+TIMES = {"RUEDA_VERDICT_SECONDS": "2", "RUEDA_CHECK_NUMBERS": "1"}
+AT_ONCE = 4  # jobs, of three ranks each
 
 # Every rank trains until the fault; `fault()` is what the victim does then.
 PROGRAM = """
@@ -148,8 +147,8 @@ def plant(case: Case) -> None:
     case.job.release("begin")
 
 
-def await_verdicts(cases: List[Case], limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
+def await_verdicts(cases: List[Case]) -> None:
+    deadline = time.monotonic() + LIMIT_S
     open_cases = list(cases)
     while open_cases and time.monotonic() < deadline:
         for case in list(open_cases):
@@ -164,39 +163,42 @@ def end(case: Case) -> None:
     for rank in range(len(case.job.pids)):
         with contextlib.suppress(ProcessLookupError):
             case.job.kill(rank)
-    case.job.wait(15)
+    case.job.wait()
 
 
 @pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
 def test_planted_faults_are_named_with_class_and_rank(jobs: Jobs, transports: str) -> None:
-    cases = [start(jobs, planted, 1 + number % 2, transports) for number, planted in enumerate(MATRIX)]
-    for case in cases:
-        plant(case)
-    await_verdicts(cases, LIMIT_S)
-    for case in cases:
-        if case.planted.act is attach:
-            os.waitpid(case.job.pids[case.victim], 0x40000000)  # __WALL
-            libc.ptrace(DETACH, case.job.pids[case.victim], None, None)
-        if case.planted.act is stop:
-            case.job.kill(case.victim, signal.SIGCONT)
-        case.job.release("over")
-    for case in cases:
-        end(case)
-    wrong = [case.describe() for case in cases if not case.is_right()]
-    assert len(wrong) <= 0.05 * len(cases), "\n".join(wrong)
+    wrong = []
+    for first in range(0, len(MATRIX), AT_ONCE):
+        some = MATRIX[first : first + AT_ONCE]
+        cases = [start(jobs, planted, 1 + number % 2, transports) for number, planted in enumerate(some)]
+        for case in cases:
+            plant(case)
+        await_verdicts(cases)
+        for case in cases:
+            if case.planted.act is attach:
+                os.waitpid(case.job.pids[case.victim], 0x40000000)  # __WALL
+                libc.ptrace(DETACH, case.job.pids[case.victim], None, None)
+            if case.planted.act is stop:
+                case.job.kill(case.victim, signal.SIGCONT)
+            case.job.release("over")
+        for case in cases:
+            end(case)
+        wrong += [case.describe() for case in cases if not case.is_right()]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Jobs) -> None:
     (late,) = [planted for planted in MATRIX if planted.name == "compute"]
     case = start(jobs, late, 2, "shm,tcp")
     plant(case)
-    await_verdicts([case], LIMIT_S)
-    wait_until(lambda: "which is here" in case.job.output(2), 10, "the stacks of the late rank")
-    wait_until(lambda: "  stay_away (" in case.job.output(2), 10, "the function in which it is")
+    await_verdicts([case])
+    wait_until(lambda: "which is here" in case.job.output(2), LIMIT_S, "the stacks of the late rank")
+    wait_until(lambda: "  stay_away (" in case.job.output(2), LIMIT_S, "the function in which it is")
     assert "which is here" not in case.job.output(0) + case.job.output(1)
     case.job.release("over")
     over = re.compile(r"late in compute: rank 2 \(.*\) goes on after \d")
-    wait_until(lambda: over.search(case.job.output(0)) is not None, 10, "the end of the verdict")
+    wait_until(lambda: over.search(case.job.output(0)) is not None, LIMIT_S, "the end of the verdict")
     case.job.release("end")
     case.job.assert_ended_well()
     assert all(case.job.said(rank, "done") for rank in range(3)), case.job.everything()
@@ -204,7 +206,7 @@ def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Job
 
 LATE_IN_EACH_STEP = """
     for _ in range(4):
-        if is_victim: time.sleep(2.5)
+        if is_victim: time.sleep(3.5)
         step()
 """
 
@@ -213,8 +215,8 @@ def test_a_rank_that_is_late_in_each_step_is_said_once_and_once_more_when_it_is_
     late = Planted("steady", "missing", LATE_IN_EACH_STEP, tensor="first")
     case = start(jobs, late, 1, "shm,tcp")
     plant(case)
-    over = re.compile(r"rank 1 \(.*\) is no longer late: others have waited for it [34] times in \d+\.\d s")
-    wait_until(lambda: over.search(case.job.output(0)) is not None, 40, "the end of the verdict")
+    over = re.compile(r"rank 1 \(.*\) is no longer late: others have waited for it [2-4] times in \d+\.\d s")
+    wait_until(lambda: over.search(case.job.output(0)) is not None, LIMIT_S, "the end of the verdict")
     case.job.release("end")
     case.job.assert_ended_well()
     lines = [line for line in case.job.output(0).splitlines() if "Verdict: " in line]
@@ -227,7 +229,7 @@ def test_a_stopped_rank_0_is_named_by_another_rank(jobs: Jobs, transports: str) 
     (stopped,) = [planted for planted in MATRIX if planted.name == "stopped"]
     case = start(jobs, stopped, 0, transports)
     plant(case)
-    await_verdicts([case], LIMIT_S)
+    await_verdicts([case])
     case.job.kill(0, signal.SIGCONT)
     end(case)
     assert case.is_right(), case.describe()
@@ -243,8 +245,8 @@ def test_a_stopped_rank_is_lost_as_stopped_and_not_as_silent(jobs: Jobs, victim:
     for rank in others:
         failed = case.job.await_said(rank, "failed")
         assert re.search(lost, failed["text"]), failed
-    speaker = others[0]
-    wait_until(lambda: re.search(f"Verdict: stopped: {lost}", case.job.output(speaker)), 10, "the last line")
+    last = re.compile(f"Verdict: stopped: {lost}")
+    wait_until(lambda: last.search(case.job.output(others[0])) is not None, LIMIT_S, "the last line")
     case.job.kill(victim, signal.SIGCONT)
     failed = case.job.await_said(victim, "failed")  # it takes nobody for dead who has only gone without it
     assert re.search(lost, failed["text"]), failed
