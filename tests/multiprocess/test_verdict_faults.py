@@ -255,7 +255,7 @@ def test_a_stopped_rank_is_lost_as_stopped_and_not_as_silent(jobs: Jobs, victim:
 
 # Worlds one after the other in the same processes, and several such jobs side by side. Each world has a
 # judge of its own, and lasts long enough for a verdict about a rank that waits for a core.
-# RUEDA_CLEAN_RUNS=200 takes two minutes. What such worlds tell the judge is recorded: control_judge_noise_test.
+# RUEDA_CLEAN_RUNS=200 takes two minutes. control_judge_noise_test plays back what such worlds tell the judge.
 RUNS = int(os.environ.get("RUEDA_CLEAN_RUNS", "24"))
 SIDE_BY_SIDE = 8
 WORLD_S = 4.0

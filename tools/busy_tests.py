@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Runs the tests several times beside processes that keep the machine busy, and prints a table of the runs.
+
+    .venv/bin/python tools/busy_tests.py                                       # all tests, ten times: hours
+    .venv/bin/python tools/busy_tests.py --runs 3 tests/multiprocess/test_status.py -k hangs   # for pytest
+
+A run is: the C++ test programs of build/release and then pytest, beside the busy processes; at last, without
+them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
+those that fails runs once more and counts as flaky if it then passes. With arguments for pytest there is no
+C++. Logs and reports lie in build/busy/. The exit status is 1 if a test failed or was flaky.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, Iterator, List
+
+ROOT = Path(__file__).resolve().parent.parent
+PART_LIMIT_S = 3 * 3600
+NOTHING = 5  # the exit status of pytest if no test was selected
+# Uses one core until its time is over or the process that has started it has ended.
+BUSY = """
+import os, sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end and os.getppid() == int(sys.argv[2]):
+    sum(range(100_000))
+"""
+
+
+@dataclass
+class Outcome:
+    """Of some tests. The names are those of the reports."""
+
+    passed: int = 0
+    failed: List[str] = field(default_factory=list)
+    flaky: List[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.flaky += other.flaky
+
+
+@contextlib.contextmanager
+def busy_processes(count: int, seconds: float) -> Iterator[None]:
+    """They end with this context, and by themselves after the seconds."""
+    command = [sys.executable, "-S", "-c", BUSY, str(seconds), str(os.getpid())]
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def run(command: List[str], report: Path) -> Outcome:
+    """Runs tests that write this report. A program that ends otherwise counts as one failed test."""
+    name, status = report.stem, None
+    with open(report.with_suffix(".log"), "wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(PART_LIMIT_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    found = read(report) if report.exists() else Outcome()
+    if status is None:
+        found.failed.append(f"{name} ran for more than {PART_LIMIT_S} s")
+    elif status not in (0, NOTHING) and not found.failed:
+        found.failed.append(f"{name} ended with status {status}")
+    return found
+
+
+def read(report: Path) -> Outcome:
+    """Of a JUnit report; googletest and pytest write the same."""
+    found = Outcome()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            found.failed.append(f"{case.get('classname')}.{case.get('name')}")
+        elif case.find("skipped") is None and case.get("status") != "notrun":
+            found.passed += case.get("result") != "skipped"
+    return found
+
+
+def run_once(folder: Path, part: str, arguments: List[str], are_alone: bool, more: List[str]) -> Outcome:
+    """Those tests that must be alone, or the others. arguments: of pytest; if there are any, no C++."""
+    found = Outcome()
+    if not arguments:
+        for program in (ROOT / "build" / "release" / "tests.txt").read_text().split():
+            report = folder / f"{part}.{Path(program).name}.xml"
+            options = [f"--gtest_filter={'' if are_alone else '-'}*Alone*", f"--gtest_output=xml:{report}"]
+            found.add(run([program, "--gtest_brief=1", *options], report))
+    report = folder / f"{part}.pytest.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml")]
+    command += ["-m", "alone" if are_alone else "not alone", f"--junitxml={report}"]
+    found.add(run([*command, *more, *arguments], report))
+    return found
+
+
+def run_all(folder: Path, busy: int, arguments: List[str]) -> Outcome:
+    folder.mkdir(parents=True)
+    with busy_processes(busy, 2 * PART_LIMIT_S):
+        found = run_once(folder, "beside", arguments, are_alone=False, more=[])
+    alone = run_once(folder, "alone", arguments, are_alone=True, more=[])
+    if alone.failed:
+        failures = ["--last-failed", "--last-failed-no-failures=none"]
+        again = run_once(folder, "again", arguments, are_alone=True, more=failures)
+        alone.flaky = [name for name in alone.failed if name not in again.failed]
+        alone.failed = again.failed
+    found.add(alone)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="the tests, several times, on a machine that is kept busy")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--busy", type=int, default=4, help="processes that use a core each")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "busy", help="a folder for logs")
+    options, arguments = parser.parse_known_args()
+    shutil.rmtree(options.out, ignore_errors=True)
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    everything: Dict[int, Outcome] = {}
+    print("| run | passed | failed | flaky | seconds |\n|---|---|---|---|---|", flush=True)
+    for number in range(1, options.runs + 1):
+        began = time.monotonic()
+        found = everything[number] = run_all(options.out.resolve() / f"run-{number}", options.busy, arguments)
+        numbers = [number, found.passed, len(found.failed), len(found.flaky), round(time.monotonic() - began)]
+        print("| " + " | ".join(map(str, numbers)) + " |", flush=True)
+    for number, found in everything.items():
+        for word, names in (("FAILED", found.failed), ("FLAKY", found.flaky)):
+            for name in names:
+                print(f"{word} in run {number}: {name}")
+    return 1 if any(found.failed or found.flaky for found in everything.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
