@@ -128,7 +128,7 @@ TEST_F(NcclFailures, a_stream_that_does_not_end_keeps_no_rank_for_long) {
         engine.shutdown();
       },
       with_nccl());
-  EXPECT_LT(monotonic_now() - began, 20 * kSecond);
+  EXPECT_LT(monotonic_now() - began, 60 * kSecond);
   is_free = true;
   is_free.notify_all();
   for (const auto& one : busy) one->user().synchronize();
@@ -170,7 +170,7 @@ TEST_F(NcclFailures, calls_behind_a_busy_gpu_do_not_keep_a_rank_from_the_news) {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));  // as much is launched as can be
       if (rank == 1) cuda_test::fail_device(1, 700);                // with the next work
       if (rank == 1) mine.user().enqueue([] {});
-      const Status status = engine.wait(last, Deadline::after(10 * kSecond));
+      const Status status = engine.wait(last, soon());
       EXPECT_FALSE(status.is_ok());
       EXPECT_THAT(status.why, HasSubstr("rank 1 (host a")) << "rank " << rank;
       is_free = true;

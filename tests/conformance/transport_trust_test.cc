@@ -38,7 +38,7 @@ class Trust : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(a->connect(1, b->address(), 0).is_ok());
     EXPECT_TRUE(b->connect(0, a->address(), 0).is_ok());
     std::vector<Completion> done;
-    const Deadline deadline = Deadline::after(10 * kSecond);
+    const Deadline deadline = Deadline::after(30 * kSecond);
     std::vector<Loss> losses;
     while (losses.empty() && b->endpoint(0, 0) == nullptr && !deadline.is_past()) {
       a->progress(done);
@@ -142,7 +142,7 @@ TEST(TrustTcp, a_peer_that_is_not_up_yet_is_dialled_again) {
   EXPECT_EQ(high->endpoint(0, 0), nullptr);
   EXPECT_TRUE(high->take_losses().empty());
   auto low = make_tcp({.identity = identity_of(0, 2), .bind_port = port}).value();
-  const Deadline deadline = Deadline::after(10 * kSecond);
+  const Deadline deadline = Deadline::after(30 * kSecond);
   while ((high->endpoint(0, 0) == nullptr || low->endpoint(1, 0) == nullptr) && !deadline.is_past()) {
     high->progress(done);
     low->progress(done);

@@ -40,7 +40,7 @@ class UcxTrust : public ::testing::Test {
     if (worker_) worker_->progress();
   }
   bool pump_until(const std::function<bool()>& condition) {
-    const Deadline deadline = Deadline::after(10 * kSecond);
+    const Deadline deadline = Deadline::after(30 * kSecond);
     while (!condition() && !deadline.is_past()) pump();
     return condition();
   }

@@ -37,7 +37,7 @@ class World {
  public:
   explicit World(int rank = 0, int size = 2, int64_t chunk_bytes = 1 << 20)
       : mpi{.rank = rank, .size = size}, group(world_of(mpi)), process(start(mpi)) {
-    const Team team = process->join(std::nullopt, Deadline::after(kSecond)).value();
+    const Team team = process->join(std::nullopt, Deadline::after(20 * kSecond)).value();
     mpi.posted.clear();
     mpi.completes_at_once = false;
     backend.emplace(process, team, MpiOptions{.chunk_bytes = chunk_bytes});
@@ -285,14 +285,14 @@ TEST(MpiProcess, ranks_that_do_not_come_are_waited_for_until_the_deadline) {
 TEST(MpiProcess, inits_with_the_same_ranks_share_a_team) {
   FakeMpi mpi;
   const std::shared_ptr<Process> process = start(mpi);
-  const Team first = process->join(std::nullopt, Deadline::after(kSecond)).value();
-  const Team again = process->join(Handle{1}, Deadline::after(kSecond)).value();
-  const Team other = process->join(Handle{2}, Deadline::after(kSecond)).value();
+  const Team first = process->join(std::nullopt, Deadline::after(20 * kSecond)).value();
+  const Team again = process->join(Handle{1}, Deadline::after(20 * kSecond)).value();
+  const Team other = process->join(Handle{2}, Deadline::after(20 * kSecond)).value();
   EXPECT_EQ(first.comm.handle, again.comm.handle);
   EXPECT_EQ(first.job, again.job);
   EXPECT_NE(first.comm.handle, other.comm.handle);
   EXPECT_NE(first.job, other.job);
-  EXPECT_EQ(process->join(Handle{1}, Deadline::after(kSecond)).value().job, first.job)
+  EXPECT_EQ(process->join(Handle{1}, Deadline::after(20 * kSecond)).value().job, first.job)
       << "another team in between must not matter, because only its members know of it";
 }
 

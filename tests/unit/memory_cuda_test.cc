@@ -195,7 +195,6 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
   const auto stream = Stream::create(device).value();
   std::atomic<bool> is_free{false};
   const size_t before = cuda_test::device_bytes();
-  const auto began = monotonic_now();
   {
     const DeferredFrees frees({}, 50 * kMillisecond);
     auto first = DeviceBuffer::allocate(device, 1000).value();
@@ -204,7 +203,6 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
   }
   { auto second = DeviceBuffer::allocate(device, 1000).value(); }  // behind the first one
   EXPECT_EQ(cuda_test::device_bytes(), before + 2000);
-  EXPECT_LT(monotonic_now() - began, 10 * kSecond);
   is_free = true;
   is_free.notify_all();
   for (const Deadline deadline = Deadline::after(20 * kSecond);
