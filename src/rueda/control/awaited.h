@@ -1,9 +1,9 @@
-// Which ranks keep the others waiting, and for how long in sum, also where no single wait is long. Each rank
-// counts for how long it takes part: it has asked for a collective, or one is under way. A rank that computes
-// while most others take part in a collective of the world keeps them waiting, whether that collective is
-// negotiated or of a learned plan, and whichever backend runs it. Ranks answer each heartbeat with these
-// counts, about once a second; ranks that are late by turns within one interval are counted for less than
-// they cost. Pure: events in (time included), sums out.
+// Finds stragglers: ranks that keep the others waiting, also where each single wait is short. Every rank
+// counts the time in which it takes part in a collective: it has asked for one, or one is under way. While
+// most others take part in a collective of the world and a rank computes, that rank keeps them waiting,
+// whether the collective is negotiated or of a learned plan, and whichever backend runs it. Ranks send their
+// counts with each answer to a heartbeat, about once a second. If several ranks are late in turn between two
+// answers, each is counted for less than it costs. Pure: events in (time included), sums out.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
-// Operations that are complete and come after others that are not ordered yet. They share memory with these
-// on some rank, and all ranks that take part in both submitted the others first; the result is then that of
-// the others first. Pure. Part of the coordinator.
+// Operations that all their ranks have submitted, and that wait until an earlier operation of another process
+// set is ordered: the two share memory on some rank, and all ranks that take part in both submitted the other
+// one first. Ordered so, the result is that of the earlier one and then the later one. Pure. Part of the
+// coordinator.
 //
-// Nothing here waits for itself, not through others either: where that would begin, the order is given up. So
-// everything waits in the end for a tensor that some rank has not submitted yet.
+// No operation waits for itself, neither directly nor through others: one that would close such a circle is
+// not held back. So every wait here ends when some rank submits a tensor that is still missing.
 #pragma once
 
 #include <cstddef>

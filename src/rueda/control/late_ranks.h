@@ -1,6 +1,7 @@
-// How often a late rank is said. A rank that is late in step after step is said once, again after five
-// minutes with how often it has been late so far, and once when it is over: when others have not waited for
-// it for three times as long as makes it late. Pure: events in (time included), verdicts out.
+// When the log names a rank that is late in step after step: the first time, again after five minutes, with
+// the number of times and the sum of the waits so far, and once when it is over, which is when others have
+// not waited for it for three times as long as makes a rank late. Pure: events in (time included), verdicts
+// out.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,14 @@
 // runtime/learned_plans.h calls it and carries out its actions. A pure state machine: events in (time
 // included), actions out; the caller carries them out in order before the next event. No I/O, no clock,
 // no threads, no callbacks.
+//
+// Example: 2 ranks, plan 1 of two buckets, {a, b} and {c}. The first pass is buckets 0 and 1, the second 2
+// and 3, and so on. Both ranks run the first pass. Then rank 0 submits a and b, so it starts bucket 2, and
+// sends 4 of its messages to rank 1. Rank 1 submits x, which is not in the plan: TellDeparture. Rank 0
+// answers with FreezeAll, and both ranks say how many buckets they have started: rank 0 has started 3, one of
+// them under way with 4 messages to rank 1; rank 1 has started 2. The plan ends after 2 buckets, the lesser
+// of the two. Rank 0 has Cancel for bucket 2, with its tensors unchanged, and negotiates a and b. Rank 1 has
+// Discard for bucket 2, which receives the 4 messages and throws them away, and negotiates x.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Which hosts acknowledge nothing, as all ranks say: a host that is cut off, or a link between two of them.
-// Ranks of one host are one, and are named by the first of them. Pure.
+// Finds hosts that are cut off, and pairs of hosts between which the link is cut, from what all ranks say
+// about the hosts that acknowledge nothing to them. The ranks of a host count as one; its first rank stands
+// for the host in messages. Pure.
 #pragma once
 
 #include <map>

@@ -308,12 +308,12 @@ Status InitExchange::check_others() {
       return echo(refusal.value());
     }
   }
-  const Result<std::string> other =
-      store_.try_get(me_ == 0 ? kLeastKey : kExchangeKey, Deadline::after(kTell));
+  const auto other = store_.try_get(me_ == 0 ? kLeastKey : kExchangeKey, Deadline::after(kTell));
   const Epoch number = other.is_ok() ? parse_announced(other.value()).number : 0;
   is_superseded_ = me_ == 0 ? number >= number_ : number > number_;
   if (!is_superseded_) return Status::ok();
-  return {Code::kUnavailable, "the ranks of this job now meet under another number."};
+  return {Code::kUnavailable, "other ranks of this job have begun init exchange " + std::to_string(number) +
+                                  " without this one."};
 }
 
 Status InitExchange::settle(const Status& mine) {

@@ -1,6 +1,15 @@
 // How the ranks of a job find one another before they are connected: one rendezvous point per process,
 // one numbered exchange per init. A failure of one rank reaches all ranks of its exchange, and all report
 // the first one.
+//
+// Example: 2 ranks. In its first init, rank 0 sets the key "exchange" to "1 open", and rank 1 reads it. They
+// set "init1/rank0" and "init1/rank1", the peer info of each, and read that of the other; then rank 0 sets
+// "exchange" to "1 closed". The second init has number 2: "2 open", "init2/rank0", and so on; when it closes,
+// the keys of exchange 1 are removed. Then rank 1 is started again. The new process knows no number. It finds
+// "2 closed", waits for the next one, and both ranks meet in exchange 3.
+// If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed by what is
+// wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report this
+// sentence.
 #pragma once
 
 #include <memory>
@@ -115,8 +124,8 @@ class InitExchange {
   [[nodiscard]] ConnectWait begin_connecting() const { return {store_, prefix_, deadline_, monotonic_now()}; }
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
-  // Fails if another rank has given up or ended, if the other ranks now meet under another number, or if this
-  // process wants to give up.
+  // Fails if another rank has given up or ended, if other ranks are in a later exchange, or if this process
+  // wants to give up.
   Status interrupted();
   [[nodiscard]] bool is_superseded() const { return is_superseded_; }
 

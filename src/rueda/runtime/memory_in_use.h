@@ -1,7 +1,7 @@
-// The memory that operations in flight read and write. Of two tensors that share memory, one of which writes
-// it, the second to be submitted says so in its request, so that no transfer contains both. If they belong to
-// different process sets, it names the first one, so that the coordinator orders it behind. Each rank
-// starts the one that comes later in the global order only when the other has ended, on its device too. The
+// The memory that operations in flight read and write. Two tensors conflict if they share memory and at least
+// one of them writes it. The one that is submitted second says so in its request, so that no transfer
+// contains both; if the first belongs to another process set, the request names it, and the coordinator
+// orders it first. Each rank then starts the second only when the first has ended, on its device too. So the
 // result is that of one after the other. Not thread-safe: Operations calls it under its mutex.
 #pragma once
 

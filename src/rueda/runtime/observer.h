@@ -1,6 +1,6 @@
-// Verdicts while it happens: gathers what this rank can say about itself and about the processes of its host,
-// and on rank 0 hands everything to control::Judge and writes its verdicts to the log.
-// Engine thread only, except for what says "any thread".
+// Says what is wrong while it happens: gathers facts about this rank and about the processes of its host, and
+// on rank 0 gives the facts of all ranks to control::Judge and writes its verdicts to the log. Engine thread
+// only, except for what says "any thread".
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What members of a process set tell one another about their GPUs, and what follows from it. Pure; every
-// member comes to the same.
+// What members of a process set tell one another about their GPUs, and what follows from it. Pure: from equal
+// rows every member computes the same answer.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,14 @@
 //               its slice and takes the results of the others.
 // Every algorithm adds in rank order, in the accumulator type, and rounds once (reduce_sources). The bits of
 // a result therefore depend neither on fusion nor on the place of the tensors.
+//
+// Example: 4 ranks, float32, and memory with a latency of 1 us, in which a rank copies 8 GB/s and adds 6 GB/s
+// (cost.h).
+//   24 elements are 96 bytes: inline, 1.4 us.
+//   16,384 elements are 64 KiB: one_shot. 1.4 us for the synchronisation, 8.2 us to copy 64 KiB, and 32.8 us
+//   to add 3 * 64 KiB: 42.4 us. One element more is staged, or registered.
+//   1,048,576 elements are 4 MiB. Staged: 32 chunks of 128 KiB, of each of which every rank adds 32 KiB;
+//   1,371 us. Registered: every rank adds 1 MiB (262,144 elements) where it lies; 920 us.
 #pragma once
 
 #include <memory>

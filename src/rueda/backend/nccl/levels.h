@@ -8,6 +8,12 @@
 //
 // The elements need not divide evenly, and nothing is padded: the last member's part has what is left over,
 // which moves in the same group of NCCL's functions by a reduction to it, and by a broadcast from it.
+//
+// Example: 8 members, ranks 0 to 3 on one host and 4 to 7 on another; 1,002 elements of float32. Inside each
+// host, a ReduceScatter leaves 250 elements to each of the 4 members, and a Reduce gives the 2 that are left
+// to the last one: member 1 of a host has the sums of elements 250 to 499, and member 3 those of 750 to
+// 1,001. Ranks 1 and 5 are member 1 of their hosts, and add their 250 elements. An AllGather of 1,000 bytes
+// from each member and a Broadcast of 8 bytes from the last one give all elements to all.
 #pragma once
 
 #include <cstdint>

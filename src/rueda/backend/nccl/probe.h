@@ -7,6 +7,10 @@
 // connects then. The least time counts, because a member that comes late makes the others wait. NCCL takes
 // another protocol for small calls than for large ones, so the time of a byte is that between the two large
 // sizes. Pure.
+//
+// Example: a call of 4 bytes takes 20 us, one of 1 MiB 41 us and one of 4 MiB 104 us. So the latency is 20
+// us, and beyond that NCCL moves 50 GB/s. 20 us are a fifth of 100 us, and in the other 80 us NCCL moves 4
+// MB: the bucket has 4 MiB, the next power of two.
 #pragma once
 
 #include <array>
