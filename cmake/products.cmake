@@ -20,7 +20,7 @@ file(GLOB_RECURSE launch_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/launc
 file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
 if(launch_sources)
   add_library(rueda_launch STATIC ${launch_sources})
-  target_link_libraries(rueda_launch PUBLIC rueda_store rueda_status fmt::fmt-header-only)
+  target_link_libraries(rueda_launch PUBLIC rueda_store rueda_status rueda_fmt)
   rueda_module_test(launch rueda_launch)
 endif()
 # `rueda bench` loads librueda.so as programs do, so the command still contains no core.
@@ -42,9 +42,9 @@ endfunction()
 rueda_tool(doctor LIBRARIES rueda_bench)
 rueda_tool(preflight LIBRARIES rueda_doctor)
 # `rueda timeline` reads what the core has recorded; of the core it knows the format only.
-rueda_tool(timeline LIBRARIES rueda_trace fmt::fmt-header-only)
+rueda_tool(timeline LIBRARIES rueda_trace rueda_fmt)
 # `rueda status` and `rueda stacks` ask running processes; of the core they know how to find and ask them.
-rueda_tool(observe LIBRARIES rueda_status fmt::fmt-header-only)
+rueda_tool(observe LIBRARIES rueda_status rueda_fmt)
 if(cli_sources)
   add_executable(rueda_cli ${cli_sources})
   # In a folder of its own: beside librueda.so its name would hide the target `rueda` from Ninja.
