@@ -9,6 +9,10 @@ import torch.distributed as dist
 
 import rueda.torch as hvd
 
+# A thread of Gloo that drops the last reference to its group joins itself, and PyTorch aborts. So the last
+# group is kept until its threads have nothing to do any more.
+_kept = []
+
 
 @contextmanager
 def groups(timeout_s=30.0):
@@ -17,7 +21,8 @@ def groups(timeout_s=30.0):
     dist.init_process_group("rueda", timeout=timedelta(seconds=timeout_s))
     try:
         assert dist.get_rank() == hvd.rank() and dist.get_world_size() == hvd.size()
-        yield dist.new_group(backend="gloo")
+        _kept[:] = [dist.new_group(backend="gloo")]
+        yield _kept[0]
         dist.barrier()
     finally:
         dist.destroy_process_group()
