@@ -1,8 +1,13 @@
 """Runs every check of the repository; ``make test`` calls it.
 
-Each stage streams its output. At the end come the failures and the reasons of skips; the last line is
-``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]``
-runs some stages.
+The release build comes first. Then two lanes run side by side: the Python tests, shared by a few
+processes, and everything else: C++ tests, lint, the portable wheel, sanitizers. What measures the clock
+(tests with the marker ``alone``, C++ suites with ``Alone`` in their names) comes last, with nothing beside
+it, and once more if it fails.
+
+At the end come the failures, the reasons of skips and the time of each stage; the last line is
+``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]`` runs some
+stages. The names of all checks that passed are in build/checks.txt.
 """
 
 from __future__ import annotations
@@ -10,76 +15,27 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-import xml.etree.ElementTree as ElementTree
+import traceback
 import zipfile
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Callable, Dict, List, Optional, Tuple
+from typing import IO, Callable, Dict, List, Optional
 
 import build_wheel
+from check_results import TIMED_OUT, Tally, print_end
+from cpp_tests import FOR_ALL_SANITIZERS, NO_GUESSES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PYTHON_FOLDERS = ["python", "compat", "tools", "tests", "examples", "bench"]
 SHIPPED = ["python", "compat"]  # for every Python from 3.9
+PYTHON_TESTS = ["tests/python", "tests/multiprocess", "tests/gpu", "tests/regress"]
 JOBS = str(os.cpu_count() or 1)
-
-
-@dataclass
-class Tally:
-    """The results so far."""
-
-    passed: int = 0
-    failures: List[str] = field(default_factory=list)
-    skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
-    details: List[str] = field(default_factory=list)  # of failures: printed at the end
-    parts: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
-
-    def note(self, name: str, is_ok: bool, why: str = "") -> None:
-        """One check that is not part of a test program."""
-        print(f"  {'ok  ' if is_ok else 'FAIL'} {name}", flush=True)
-        if is_ok:
-            self.passed += 1
-        else:
-            self.failures.append(f"{name}: {why}" if why else name)
-
-    def add_report(self, label: str, report: Path, status: int) -> None:
-        """Counts a JUnit report (googletest and pytest write the same). A run that died is a failure."""
-        failed = 0
-        if report.exists():
-            for case in ElementTree.parse(report).getroot().iter("testcase"):
-                name = f"{label}: {case.get('classname')}.{case.get('name')}"
-                skipped = case.find("skipped")
-                if case.find("failure") is not None or case.find("error") is not None:
-                    failed += 1
-                    self.failures.append(name)
-                elif skipped is not None or case.get("result") == "skipped":
-                    message = (skipped.get("message") if skipped is not None else None) or "no reason given"
-                    if skipped is not None and skipped.text and message == "collection skipped":
-                        message = skipped.text  # of a whole file
-                    self.skips.append((name, " ".join(message.split())))
-                elif case.get("status") != "notrun":
-                    self.passed += 1
-        if status not in (0, 1) or (status == 1 and not failed) or not report.exists():
-            self.failures.append(f"{label}: {describe_exit(status)}")
-
-
-def describe_exit(status: int) -> str:
-    if status == TIMED_OUT:
-        return "ran past its time limit and was killed"
-    if status < 0:
-        return f"killed by signal {signal.Signals(-status).name}"
-    return f"ended with exit status {status} although no test failed"
-
-
-TIMED_OUT = 1 << 16
 
 
 def run(
@@ -110,6 +66,22 @@ def run(
             process.wait()
 
 
+def run_quietly(tally: Tally, name: str, command: List[str], limit_s: float) -> bool:
+    """One check with its output in a file, of which the end is shown if it fails."""
+    log = BUILD / "logs" / f"{name.replace(' ', '-').replace('/', '-')}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        status = run(command, limit_s, output=output)
+    tally.note(name, status == 0, f"run: {' '.join(command[:6])}")
+    if status != 0:
+        tally.details.append(f"{name}: {read_tail(log)}")
+    return status == 0
+
+
+def read_tail(path: Path, lines: int = 60) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
 # ---- stages ----
 
 
@@ -134,16 +106,14 @@ def lint(tally: Tally) -> None:
         "mypy": ["mypy"],
     }
     for name, command in checks.items():
-        tally.note(name, run(command, limit_s=300) == 0, f"run: {' '.join(command[:4])}")
+        run_quietly(tally, name, command, limit_s=300)
 
 
 def configure(tally: Tally, preset: str) -> bool:
     """Configures a preset with its tests."""
     cmake = build_wheel.find_cmake() or "cmake"
     command = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
-    is_configured = run(command, limit_s=120) == 0
-    tally.note(f"configure {preset}", is_configured)
-    return is_configured
+    return run_quietly(tally, f"configure {preset}", command, limit_s=120)
 
 
 def build(tally: Tally, preset: str, targets: List[str]) -> bool:
@@ -151,134 +121,92 @@ def build(tally: Tally, preset: str, targets: List[str]) -> bool:
     cmake = build_wheel.find_cmake() or "cmake"
     command = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
     started = time.monotonic()
-    is_built = run(command, limit_s=1800) == 0
-    tally.parts.append((f"  build {len(targets)} targets", time.monotonic() - started))
-    tally.note(f"build {' '.join(targets)} ({preset})", is_built)
+    is_built = run_quietly(tally, f"build {preset}", command, limit_s=1800)
+    tally.times.append((f"  build {preset}", time.monotonic() - started))
     return is_built
-
-
-def test_programs(preset: str) -> List[str]:
-    """Paths of the C++ test programs of a configured build tree."""
-    return (BUILD / preset / "tests.txt").read_text().split()
-
-
-def run_programs(
-    tally: Tally, preset: str, env: Dict[str, str], arguments: List[str], programs: List[str]
-) -> None:
-    """C++ test programs of a build tree, one after the other."""
-    for program in programs:
-        label = f"{preset}/{Path(program).name}"
-        report = BUILD / preset / f"{Path(program).name}.xml"
-        findings = BUILD / preset / f"{Path(program).name}.findings"
-        log = BUILD / preset / f"{Path(program).name}.log"
-        for old in (report, *find_findings(findings)):
-            old.unlink(missing_ok=True)
-        started = time.monotonic()
-        command = [program, f"--gtest_output=xml:{report}", *arguments]
-        if preset == "tsan":  # its shadow memory does not fit every address layout
-            command = ["setarch", "-R", *command]
-        to_file = {name: f"{env[name]}:log_path={findings}" for name in SANITIZER_OPTIONS if name in env}
-        failures = len(tally.failures)
-        with log.open("w") as output:
-            status = run(command, limit_s=900, env={**env, **to_file}, output=output)
-        tally.add_report(label, report, status)
-        if len(tally.failures) > failures:
-            tally.details += [f"{label}: {read_head(file)}" for file in find_findings(findings)]
-            tally.details.append(f"{label}: {read_failures(log, status)}")
-        print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
-
-
-# LeakSanitizer is a part of AddressSanitizer and writes where that one does.
-SANITIZER_OPTIONS = ("ASAN_OPTIONS", "TSAN_OPTIONS")
-FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1"  # abort() shows its stack
-# Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
-# AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
-NO_GUESSES = "intercept_tls_get_addr=0"
-
-
-def find_findings(path: Path) -> List[Path]:
-    """What a sanitizer wrote: one file per process."""
-    return sorted(path.parent.glob(f"{path.name}.*"))
-
-
-def read_head(path: Path, lines: int = 40) -> str:
-    """The first lines of a text file."""
-    text = path.read_text(errors="replace").splitlines()
-    return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
-
-
-def read_failures(log: Path, status: int, lines: int = 60) -> str:
-    """From the output of a test program: the tests that failed, and the end if it died."""
-    text = log.read_text(errors="replace").splitlines()
-    found: List[str] = []
-    test: List[str] = []
-    for line in text:
-        test = [line] if line.startswith("[ RUN ") else [*test, line]
-        if line.startswith("[  FAILED  ]") and "ms)" in line:
-            found += test
-    if status not in (0, 1):
-        found += text[-lines:]  # its last test has no end
-    return "\n".join(found[: 4 * lines])
 
 
 # Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
-
-
 # Test programs that start no thread.
 ONE_THREAD = tuple(
     f"{module}_test"
     for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "preflight", "schedule")
 )
+RELEASE = Suite("release")
+ASAN = Suite(
+    "asan",
+    {
+        "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NO_GUESSES}:{FOR_ALL_SANITIZERS}",
+        "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        **FEWER_PROGRAMS,
+    },
+    left_out="*Slow*:*slow*",
+)
+TSAN = Suite(
+    "tsan",
+    {
+        "TSAN_OPTIONS": f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}",
+        **FEWER_PROGRAMS,
+        "RUEDA_TEST_PROGRAMS": "1",
+    },
+    # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
+    # thread waits in the kernel, so such a thread never shows its stack.
+    left_out="*Slow*:*slow*:*Bits.*:NativeStacks.*",
+    programs_left_out=ONE_THREAD,
+)
+
+
+def build_release(tally: Tally) -> None:
+    """What is shipped, and the C++ tests."""
+    if configure(tally, "release"):
+        build(tally, "release", [*build_wheel.TARGETS, "rueda_tests"])
 
 
 def cpp(tally: Tally) -> None:
-    """The C++ tests, and the shipped library."""
-    if not configure(tally, "release"):
-        return
-    build(tally, "release", build_wheel.TARGETS)
-    if build(tally, "release", ["rueda_tests"]):
-        run_programs(tally, "release", {}, [], test_programs("release"))
+    """The C++ tests."""
+    RELEASE.run(tally, run)
 
 
 def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
-        env = {
-            "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NO_GUESSES}:{FOR_ALL_SANITIZERS}",
-            "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
-            "UBSAN_OPTIONS": "print_stacktrace=1",
-            **FEWER_PROGRAMS,
-        }
-        run_programs(tally, "asan", env, ["--gtest_filter=-*Slow*:*slow*"], test_programs("asan"))
+        ASAN.run(tally, run)
 
 
 def tsan(tally: Tally) -> None:
     """The C++ tests under ThreadSanitizer."""
-    if not configure(tally, "tsan"):
-        return
-    programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
-    if build(tally, "tsan", [Path(program).name for program in programs]):
-        options = f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}"
-        env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS, "RUEDA_TEST_PROGRAMS": "1"}
-        # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
-        # thread waits in the kernel, so such a thread never shows its stack.
-        left_out = "--gtest_filter=-*Slow*:*slow*:*Bits.*:NativeStacks.*"
-        run_programs(tally, "tsan", env, [left_out], programs)
+    if configure(tally, "tsan") and build(tally, "tsan", [program.name for program in TSAN.programs()]):
+        TSAN.run(tally, run)
+
+
+PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=10"]
 
 
 def python(tally: Tally) -> None:
     """Python, several processes, regressions, the wheel."""
     report = BUILD / "pytest.xml"
     report.unlink(missing_ok=True)
-    folders = [
-        name
-        for name in ("tests/python", "tests/multiprocess", "tests/gpu", "tests/regress")
-        if any((ROOT / name).glob("test_*.py"))
-    ]
-    command = [sys.executable, "-m", "pytest", "-v", "--durations=10", f"--junitxml={report}", *folders]
-    status = run(command, limit_s=3600)
-    tally.add_report("pytest", report, status)
+    shared = ["-n", str(int(JOBS) + 1), "--dist", "loadgroup", "-m", "not alone"]
+    tally.add_report(
+        "pytest", report, run([*PYTEST, *shared, f"--junitxml={report}", *PYTHON_TESTS], limit_s=3600)
+    )
+
+
+def python_alone(tally: Tally) -> None:
+    """Tests in Python that measure the clock."""
+    report, repeated = BUILD / "pytest-alone.xml", BUILD / "pytest-repeated.xml"
+    for old in (report, repeated):
+        old.unlink(missing_ok=True)
+    command = [*PYTEST, "-m", "alone", "-o", f"cache_dir={BUILD / 'pytest-alone'}", *PYTHON_TESTS]
+    status = run([*command, f"--junitxml={report}"], limit_s=1200)
+    if status == 1:
+        run(
+            [*command, "--last-failed", "--last-failed-no-failures=none", f"--junitxml={repeated}"],
+            limit_s=600,
+        )
+    tally.add_report("pytest", report, status, repeated)
 
 
 # What a library of another compiler could break: the arithmetic, and TensorFlow's callbacks.
@@ -292,13 +220,9 @@ def portable(tally: Tally) -> None:
     """The wheel for older Linux: its symbols, its bits, and some tests with its library."""
     folder = BUILD / "portable-wheel"
     shutil.rmtree(folder, ignore_errors=True)
-    machine = platform.machine()
-    command = [sys.executable, "tools/build_wheels.py", "--machine", machine, str(folder)]
-    is_built = run(command, limit_s=1800) == 0
-    tally.note(
-        "portable wheel: auditwheel agrees with its tag, and it gives the bits of this build", is_built
-    )
-    if not is_built:
+    command = [sys.executable, "tools/build_wheels.py", "--machine", platform.machine(), str(folder)]
+    name = "portable wheel: auditwheel agrees with its tag, and it gives the bits of this build"
+    if not run_quietly(tally, name, command, limit_s=1800):
         return
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -313,8 +237,7 @@ def portable(tally: Tally) -> None:
     report = BUILD / "portable.xml"
     report.unlink(missing_ok=True)
     tests = ["tests/portable", *WITH_THE_PORTABLE_LIBRARY]
-    status = run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests], limit_s=900, env=env)
-    tally.add_report("portable", report, status)
+    tally.add_report("portable", report, run([*PYTEST, f"--junitxml={report}", *tests], limit_s=900, env=env))
 
 
 STAGES: Dict[str, Callable[[Tally], None]] = {
@@ -325,6 +248,38 @@ STAGES: Dict[str, Callable[[Tally], None]] = {
     "asan": asan,
     "tsan": tsan,
 }
+ALONE: Dict[str, Callable[[Tally], None]] = {
+    "cpp": lambda tally: RELEASE.run_alone(tally, run),
+    "python": python_alone,
+    "asan": lambda tally: ASAN.run_alone(tally, run),
+    "tsan": lambda tally: TSAN.run_alone(tally, run),
+}
+
+
+def run_stage(tally: Tally, name: str, stage: Callable[[Tally], None]) -> None:
+    """A fault of a stage itself is a failure like others."""
+    started, place = time.monotonic(), len(tally.times)
+    print(f"=== {name} begins", flush=True)
+    try:
+        stage(tally)
+    except Exception:
+        tally.failures.append(f"{name}: the stage itself failed")
+        tally.details.append(traceback.format_exc())
+    tally.times.insert(place, (name, time.monotonic() - started))
+    print(f"=== {name}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+class Lane(threading.Thread):
+    """Stages that run one after the other, beside those of other lanes."""
+
+    def __init__(self, stages: List[str]) -> None:
+        super().__init__(daemon=True)
+        self.tally = Tally()
+        self._stages = stages
+
+    def run(self) -> None:
+        for name in self._stages:
+            run_stage(self.tally, name, STAGES[name])
 
 
 def main() -> int:
@@ -338,28 +293,20 @@ def main() -> int:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     tally = Tally()
     begin = time.monotonic()
-    for name in wanted:
-        started, place = time.monotonic(), len(tally.parts)
-        print(f"=== {name}: {STAGES[name].__doc__}", flush=True)
-        STAGES[name](tally)
-        tally.parts.insert(place, (name, time.monotonic() - started))
-        print(f"=== {name}: {time.monotonic() - started:.0f} s", flush=True)
+    if {"cpp", "python"} & set(wanted):
+        run_stage(tally, "release", build_release)
+    both = ([name for name in wanted if name == "python"], [name for name in wanted if name != "python"])
+    lanes = [Lane(stages) for stages in both]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+        tally.add(lane.tally)
+    for name in (name for name in ALONE if name in wanted):
+        run_stage(tally, f"{name} alone", ALONE[name])
+    (BUILD / "checks.txt").write_text("".join(f"{name}\n" for name in sorted(tally.passed)))
     print_end(tally, time.monotonic() - begin)
     return 1 if tally.failures else 0
-
-
-def print_end(tally: Tally, seconds: float) -> None:
-    for (reason, label), count in Counter(
-        (why, re.split(r"[:.]", name)[0]) for name, why in tally.skips
-    ).items():
-        print(f"SKIPPED {count} of {label}: {reason}")
-    for text in tally.details:
-        print(text)
-    for name in tally.failures:
-        print(f"FAILED {name}")
-    for name, part_seconds in [*tally.parts, ("everything", seconds)]:
-        print(f"{name:<24}{part_seconds:>7.0f} s")
-    print(f"{tally.passed} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped", flush=True)
 
 
 if __name__ == "__main__":

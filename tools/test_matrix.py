@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
+import check_results
 import run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,7 +174,7 @@ def read_report(outcome: Outcome, report: Path, status: int) -> None:
             else:
                 outcome.passed += 1
     if status != 0 and not outcome.failed:
-        outcome.why = run_tests.describe_exit(status)
+        outcome.why = check_results.describe_exit(status)
     elif outcome.passed == 0 and not outcome.failed:
         outcome.why = "no test ran"
 

@@ -38,7 +38,11 @@ def test_failures_and_reasons_of_skips_stand_in_the_row(tmp_path):
     [
         ("", 2, "exit status 2"),
         ("", -9, "SIGKILL"),
-        (REPORT.replace('<failure message="no"/>', ""), driver.run_tests.TIMED_OUT, "past its time limit"),
+        (
+            REPORT.replace('<failure message="no"/>', ""),
+            driver.check_results.TIMED_OUT,
+            "past its time limit",
+        ),
         ("<testsuites/>", 0, "no test ran"),
     ],
 )

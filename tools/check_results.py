@@ -1,0 +1,107 @@
+"""What the checks of ``run_tests.py`` found: JUnit reports are counted here, and the summary is printed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+TIMED_OUT = 1 << 16  # beside exit statuses and signals
+
+
+@dataclass
+class Report:
+    """What a JUnit report says; googletest and pytest write the same."""
+
+    passed: List[str] = field(default_factory=list)
+    failed: List[str] = field(default_factory=list)
+    skipped: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
+
+
+def read_report(label: str, report: Path) -> Report:
+    found = Report()
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        # Where several processes share the tests, a name ends in the group that stayed together.
+        name = f"{label}: {case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            found.failed.append(name)
+        elif skipped is not None or case.get("result") == "skipped":
+            message = (skipped.get("message") if skipped is not None else None) or "no reason given"
+            if skipped is not None and skipped.text and message == "collection skipped":
+                message = skipped.text  # of a whole file
+            found.skipped.append((name, " ".join(message.split())))
+        elif case.get("status") != "notrun":
+            found.passed.append(name)
+    return found
+
+
+def describe_exit(status: int) -> str:
+    if status == TIMED_OUT:
+        return "ran past its time limit and was killed"
+    if status < 0:
+        return f"killed by signal {signal.Signals(-status).name}"
+    return f"ended with exit status {status} although no test failed"
+
+
+@dataclass
+class Tally:
+    """The results of the stages that one thread runs."""
+
+    passed: List[str] = field(default_factory=list)
+    failures: List[str] = field(default_factory=list)
+    flaky: List[str] = field(default_factory=list)  # failed once and passed when repeated
+    skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
+    details: List[str] = field(default_factory=list)  # of failures: printed at the end
+    times: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
+
+    def note(self, name: str, is_ok: bool, why: str = "") -> None:
+        """One check that is not part of a test program."""
+        print(f"  {'ok  ' if is_ok else 'FAIL'} {name}", flush=True)
+        if is_ok:
+            self.passed.append(name)
+        else:
+            self.failures.append(f"{name}: {why}" if why else name)
+
+    def add_report(self, label: str, report: Path, status: int, repeated: Optional[Path] = None) -> None:
+        """Counts a report, and that of the tests which failed in it and were repeated. A run that died is a
+        failure."""
+        found = read_report(label, report) if report.exists() else Report()
+        if status not in (0, 1) or (status == 1 and not found.failed) or not report.exists():
+            self.failures.append(f"{label}: {describe_exit(status)}")
+        again = set(read_report(label, repeated).passed) if repeated and repeated.exists() else set()
+        self.flaky += [name for name in found.failed if name in again]
+        self.passed += found.passed + [name for name in found.failed if name in again]
+        self.failures += [name for name in found.failed if name not in again]
+        self.skips += found.skipped
+
+    def add(self, other: Tally) -> None:
+        self.passed += other.passed
+        self.failures += other.failures
+        self.flaky += other.flaky
+        self.skips += other.skips
+        self.details += other.details
+        self.times += other.times
+
+
+def print_end(tally: Tally, seconds: float) -> None:
+    """The summary; its last line counts the tests."""
+    reasons: Dict[Tuple[str, str], int] = Counter(
+        (why, re.split(r"[:.]", name)[0]) for name, why in tally.skips
+    )
+    for (reason, label), count in reasons.items():
+        print(f"SKIPPED {count} of {label}: {reason}")
+    for text in tally.details:
+        print(text)
+    for name in tally.flaky:
+        print(f"FLAKY {name}: failed once, passed when it was repeated")
+    for name in tally.failures:
+        print(f"FAILED {name}")
+    for name, part_seconds in [*tally.times, ("everything", seconds)]:
+        print(f"{name:<24}{part_seconds:>7.0f} s")
+    counts = f"{len(tally.passed)} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped"
+    print(counts, flush=True)
