@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -83,6 +84,23 @@ def test_a_program_that_cannot_be_started_is_one_sentence(keep):
     kept = keep("/no/such/program")
     assert kept.status() == 127
     assert kept.said().startswith("rueda: command not found: /no/such/program")
+
+
+def listen_at(path):
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    made.listen()
+    return made
+
+
+def test_sockets_of_killed_ranks_are_removed_and_nothing_else(keep, tmp_path):
+    (tmp_path / "rueda").mkdir()
+    with listen_at(tmp_path / "rueda" / "1-00000001.sock"):
+        listen_at(tmp_path / "rueda" / "2-00000002.sock").close()
+        (tmp_path / "rueda" / "metrics-9400.token").write_text("of a user")
+        kept = keep("/bin/true")
+        assert kept.process.wait(timeout=60) == 0
+    assert sorted(os.listdir(tmp_path / "rueda")) == ["1-00000001.sock", "metrics-9400.token"]
 
 
 def test_end_of_file_ends_everything(keep):
