@@ -1,6 +1,7 @@
 # rueda_module(<name> DEPS <libs>): a static library of src/rueda/<name>/**.cc and, where tests/unit/<name>_*test.cc or
 # tests/conformance/<name>_*test.cc exist, one test program <name>_test.
 find_library(RUEDA_LIBCRYPTO NAMES libcrypto.a REQUIRED)  # static: the wheel depends on glibc alone
+find_library(RUEDA_LIBYAML NAMES libyaml.a REQUIRED)      # the same; for `rueda run --config-file`
 if(RUEDA_BUILD_TESTS)
   enable_testing()
   include(GoogleTest)

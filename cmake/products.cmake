@@ -49,7 +49,8 @@ if(cli_sources)
   add_executable(rueda_cli ${cli_sources})
   # In a folder of its own: beside librueda.so its name would hide the target `rueda` from Ninja.
   set_target_properties(rueda_cli PROPERTIES OUTPUT_NAME rueda RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-  target_link_libraries(rueda_cli PRIVATE rueda_launch rueda_bench rueda_doctor rueda_preflight rueda_timeline rueda_observe)
+  target_link_libraries(rueda_cli PRIVATE rueda_launch rueda_bench rueda_doctor rueda_preflight rueda_timeline rueda_observe
+                        ${RUEDA_LIBYAML})
   rueda_needs_glibc_alone(rueda_cli)
 endif()
 

@@ -1,8 +1,8 @@
 """What a build for other machines needs: a compiler that links against an old glibc, and their libraries.
 
 Zig's clang (PyPI: ziglang) brings the headers and symbol versions of every glibc and its own static C++
-library. Header-only libraries come from this machine's Debian packages, and the static libcrypto from
-Debian's archive (debian_files.py).
+library. Header-only libraries come from this machine's Debian packages, and the static libcrypto and libyaml
+from Debian's archive (debian_files.py).
 
 The compiler is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is missing.
 """
@@ -85,6 +85,7 @@ def make_includes(machine: Machine, folder: Path) -> Path:
     shutil.copytree(ssl / "openssl", folder / "openssl")
     for path in ssl.glob("*/openssl/*.h"):  # of the architecture
         shutil.copy(path, folder / "openssl")
+    shutil.copy(machine.debian.unpack(["libyaml-dev"]) / "usr" / "include" / "yaml.h", folder)
     return folder
 
 
@@ -111,6 +112,7 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
     fmt.mkdir(exist_ok=True)
     (fmt / "fmt-config.cmake").write_text(FMT_CONFIG)
     (crypto,) = machine.debian.unpack(["libssl-dev"]).glob("usr/lib/*/libcrypto.a")
+    (yaml,) = machine.debian.unpack(["libyaml-dev"]).glob("usr/lib/*/libyaml.a")
     settings: Dict[str, object] = {
         "CMAKE_BUILD_TYPE": "Release",
         "RUEDA_BUILD_TESTS": "OFF",
@@ -126,6 +128,7 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
         "CMAKE_EXE_LINKER_FLAGS": "-s",
         "fmt_DIR": fmt,
         "RUEDA_LIBCRYPTO": crypto,
+        "RUEDA_LIBYAML": yaml,
         "RUEDA_LIBC_MEMORY": "ON",
     }
     return [f"-D{key}={value}" for key, value in settings.items()]

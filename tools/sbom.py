@@ -40,6 +40,7 @@ LIBRARIES = [
     Component("highway", "Apache-2.0", "libhwy-dev"),
     Component("CLI11", "BSD-3-Clause", "libcli11-dev"),
     Component("nlohmann-json", "MIT", "nlohmann-json3-dev"),
+    Component("libyaml", "MIT", "libyaml-dev"),
     Component("protozero", "BSD-2-Clause AND Apache-2.0", "libprotozero-dev"),
 ]
 GCC_RUNTIME = Component("libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1", "libstdc++-12-dev")

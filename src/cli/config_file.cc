@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <yaml.h>
+
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "cli/numbers.h"
 
@@ -11,122 +12,135 @@ namespace rueda::cli {
 namespace {
 
 using launch::Tuning;
-using Settings = std::map<std::string, std::string>;  // "params.cycle_time_ms" -> "3.5"
 
-constexpr int kMaxJsonLevels = 16;  // two are enough for settings
+struct Value {
+  std::string text;
+  bool is_scalar = true;
+};
+using Settings = std::map<std::string, Value>;  // "params.cycle_time_ms" -> "3.5"
 
-std::string_view trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+constexpr size_t kMaxLevels = 16;  // two are enough for settings
+
+Status refusal(std::string why) { return {Code::kInvalidArgument, std::move(why)}; }
+
+std::string_view line_of(std::string_view text, size_t number) {
+  for (; number > 0; --number) text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+  return text.substr(0, text.find('\n'));
 }
 
-std::string_view without_comment(std::string_view line) {
-  for (size_t at = 0; (at = line.find('#', at)) != std::string_view::npos; ++at)
-    if (at == 0 || line[at - 1] == ' ' || line[at - 1] == '\t') return line.substr(0, at);
-  return line;
-}
-
-// The character that a backslash and this character stand for in double quotes; 0 = unknown.
-char unescaped(char character) {
-  switch (character) {
-    case 't':
-      return '\t';
-    case 'n':
-      return '\n';
-    case '"':
-    case '\\':
-      return character;
-    default:
-      return 0;
+// A file as libyaml reads it: all of YAML 1.1, which contains JSON. Event by event, so that a file that is
+// nested without end is refused early.
+class SettingsReader {
+ public:
+  SettingsReader(std::string_view text, std::string_view path) : text_(text), path_(path) {
+    yaml_parser_initialize(&parser_);  // it fails only without memory, and so does the first event then
+    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
   }
-}
+  SettingsReader(const SettingsReader&) = delete;
+  ~SettingsReader() { yaml_parser_delete(&parser_); }
 
-// text begins with the opening quote. Between single quotes, two single quotes stand for one.
-Result<std::string> parse_quoted(std::string_view text) {
-  const char quote = text.front();
-  std::string value;
-  for (size_t at = 1; at < text.size(); ++at) {
-    const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-    if (quote == '"' && text[at] == '\\') {
-      const char meant = unescaped(next);
-      if (meant == 0)
-        return Status(Code::kInvalidArgument, R"(has a backslash that is not followed by ", \, t or n)");
-      value += meant;
-      ++at;
-    } else if (quote == '\'' && text[at] == quote && next == quote) {
-      value += quote;
-      ++at;
-    } else if (text[at] == quote) {
-      if (trim(without_comment(text.substr(at + 1))).empty()) return value;
-      return Status(Code::kInvalidArgument, "has text after the closing quote");
-    } else {
-      value += text[at];
+  Result<Settings> run() {
+    for (bool is_over = false; !is_over;) {
+      yaml_event_t event;
+      if (yaml_parser_parse(&parser_, &event) == 0) return what_is_wrong();
+      is_over = event.type == YAML_STREAM_END_EVENT;
+      const Status status = take(event);
+      yaml_event_delete(&event);
+      if (!status.is_ok()) return status;
     }
+    return std::move(settings_);
   }
-  return Status(Code::kInvalidArgument, "has no closing quote");
-}
 
-Result<std::string> parse_scalar(std::string_view text) {
-  const std::string_view words = trim(text);
-  if (!words.empty() && (words.front() == '"' || words.front() == '\'')) return parse_quoted(words);
-  return std::string(trim(without_comment(text)));
-}
-
-Result<Settings> parse_yaml(std::string_view text, std::string_view path) {
-  Settings settings;
-  std::string section;
-  int number = 0;
-  while (!text.empty()) {
-    const std::string_view raw = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), raw.size() + 1));
-    ++number;
-    const std::string_view words = trim(without_comment(raw));
-    if (words.empty() || words == "---") continue;
-    const size_t colon = raw.find(':');
-    if (words.find(':') == std::string_view::npos)
-      return Status(Code::kInvalidArgument,
-                    fmt::format("line {} of {} is not \"key: value\": {}", number, path, words));
-    const std::string key(trim(raw.substr(0, colon)));
-    const Result<std::string> value = parse_scalar(raw.substr(colon + 1));
-    if (!value.is_ok())
-      return Status(Code::kInvalidArgument,
-                    fmt::format("line {} of {} {}: {}", number, path, value.status().why, trim(raw)));
-    const bool is_indented = raw.front() == ' ' || raw.front() == '\t';
-    if (!is_indented) section = value.value().empty() ? key : "";
-    if (value.value().empty()) continue;  // a section, or a key without a value, which keeps its default
-    settings[is_indented && !section.empty() ? section + "." + key : key] = value.value();
-  }
-  return settings;
-}
-
-Result<Settings> parse_json(std::string_view text, std::string_view path) {
-  bool is_too_deep = false;  // deeper levels are not built: destroying them would exhaust the stack
-  const auto root = nlohmann::json::parse(
-      text,
-      [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-        is_too_deep |= depth > kMaxJsonLevels;
-        return depth <= kMaxJsonLevels;
-      },
-      false);
-  if (is_too_deep)
-    return Status(
-        Code::kInvalidArgument,
-        fmt::format("{} is nested more than {} levels deep; settings need two", path, kMaxJsonLevels));
-  if (!root.is_object()) return Status(Code::kInvalidArgument, fmt::format("{} is not a JSON object", path));
-  Settings settings;
-  const auto put = [&](const std::string& name, const nlohmann::json& value) {
-    if (!value.is_null()) settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+ private:
+  static constexpr std::string_view kNoMapping = "is not \"key: value\"";
+  struct Level {
+    std::string prefix = {};              // of the names in it: "", "params."
+    std::optional<std::string> key = {};  // whose value comes next
+    bool is_list = false;
   };
-  for (const auto& [key, value] : root.items()) {
-    if (!value.is_object()) {
-      put(key, value);
-      continue;
+
+  Status take(const yaml_event_t& event) {
+    switch (event.type) {
+      case YAML_SCALAR_EVENT:
+        return put_scalar(event);
+      case YAML_ALIAS_EVENT:
+        put({.text = "an alias", .is_scalar = false}, false);
+        break;
+      case YAML_MAPPING_START_EVENT:
+      case YAML_SEQUENCE_START_EVENT:
+        return open(event);
+      case YAML_MAPPING_END_EVENT:
+      case YAML_SEQUENCE_END_EVENT:
+        levels_.pop_back();
+        break;
+      default:
+        break;
     }
-    for (const auto& [inner, inner_value] : value.items()) put(fmt::format("{}.{}", key, inner), inner_value);
+    return Status::ok();
   }
-  return settings;
-}
+
+  Status put_scalar(const yaml_event_t& event) {
+    const auto& scalar = event.data.scalar;
+    std::string text(reinterpret_cast<const char*>(scalar.value), scalar.length);
+    const bool is_plain = scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    const bool is_null = text.empty() || (is_plain && (text == "null" || text == "~"));
+    if (levels_.empty() && !is_null) return about_line(event.start_mark.line, kNoMapping);
+    put({.text = std::move(text)}, is_null);
+    return Status::ok();
+  }
+
+  // A key, or its value. A key without a value keeps its default.
+  void put(Value value, bool is_null) {
+    if (levels_.empty() || levels_.back().is_list) return;
+    Level& level = levels_.back();
+    if (!level.key) {
+      level.key = std::move(value.text);
+      return;
+    }
+    if (!is_null) settings_[level.prefix + *level.key] = std::move(value);
+    level.key.reset();
+  }
+
+  Status open(const yaml_event_t& event) {
+    Level level{.is_list = event.type == YAML_SEQUENCE_START_EVENT};
+    if (levels_.empty() && level.is_list) return about_line(event.start_mark.line, kNoMapping);
+    if (levels_.size() == kMaxLevels)
+      return refusal(
+          fmt::format("{} is nested more than {} levels deep; settings need two", path_, kMaxLevels));
+    if (!levels_.empty()) level.prefix = levels_.back().prefix;
+    if (!levels_.empty() && levels_.back().key) level.prefix += *levels_.back().key + ".";
+    put({.text = level.is_list ? "a list" : "a mapping", .is_scalar = false}, !level.is_list);
+    levels_.push_back(std::move(level));
+    return Status::ok();
+  }
+
+  [[nodiscard]] Status about_line(size_t line, std::string_view what) const {
+    std::string_view raw = line_of(text_, line);
+    raw.remove_prefix(std::min(raw.find_first_not_of(" \t\r"), raw.size()));
+    return refusal(fmt::format("line {} of {} {}: {}", line + 1, path_, what, raw.substr(0, 80)));
+  }
+
+  // libyaml's words for common mistakes, in ours.
+  [[nodiscard]] Status what_is_wrong() const {
+    const std::string_view problem = parser_.problem == nullptr ? "no memory is left" : parser_.problem;
+    const std::string_view context = parser_.context == nullptr ? "" : parser_.context;
+    const yaml_mark_t at = parser_.problem_mark, began = parser_.context_mark;
+    if (problem == "found unexpected end of stream" && context == "while scanning a quoted scalar")
+      return about_line(began.line, "has no closing quote");
+    if (problem == "found unknown escape character")
+      return about_line(at.line, R"(has a backslash that is not followed by ", \, t or n)");
+    if (problem == "could not find expected ':'") return about_line(began.line, kNoMapping);
+    const std::string_view before = line_of(text_, at.line).substr(0, at.column);
+    if (problem == "did not find expected key" && before.find_first_of("\"'") != std::string_view::npos)
+      return about_line(at.line, "has text after the closing quote");
+    return about_line(at.line, fmt::format("is neither YAML nor JSON ({})", problem));
+  }
+
+  std::string_view text_, path_;
+  yaml_parser_t parser_{};
+  std::vector<Level> levels_;
+  Settings settings_;
+};
 
 template <class T>
 bool read_number(std::string_view text, std::optional<T>& target) {
@@ -178,27 +192,29 @@ void for_each_setting(Visit visit) {
 }  // namespace
 
 Result<ConfigFile> parse_config_file(std::string_view text, std::string_view path) {
-  Result<Settings> settings = trim(text).starts_with('{') ? parse_json(text, path) : parse_yaml(text, path);
+  Result<Settings> settings = SettingsReader(text, path).run();
   if (!settings.is_ok()) return settings.status();
   Settings rest = std::move(settings.value());
   rest.erase("library_options.mpi_threads_disable");  // concerns MPI only
   ConfigFile file;
   if (const auto controller = rest.find("controller"); controller != rest.end()) {
-    file.is_mpi = controller->second == "mpi";
-    if (controller->second != "gloo" && !file.is_mpi)
+    const std::string& name = controller->second.text;
+    file.is_mpi = name == "mpi";
+    if (name != "gloo" && !file.is_mpi)
       return Status(Code::kUnsupported,
-                    fmt::format("controller: {} in {} is neither gloo nor mpi", controller->second, path));
+                    fmt::format("controller: {} in {} is neither gloo nor mpi", name, path));
     rest.erase(controller);
   }
   std::string bad;
   for_each_setting([&](const char* name, auto member) {
     const auto found = rest.find(name);
     if (found == rest.end()) return;
-    if (!read(found->second, file.tuning.*member)) bad = fmt::format("{} = \"{}\"", name, found->second);
+    const Value& value = found->second;
+    if (!value.is_scalar || !read(value.text, file.tuning.*member))
+      bad = fmt::format("{} = \"{}\"", name, value.text);
     rest.erase(found);
   });
-  if (!bad.empty())
-    return Status(Code::kInvalidArgument, fmt::format("{} in {} has the wrong type", bad, path));
+  if (!bad.empty()) return refusal(fmt::format("{} in {} has the wrong type", bad, path));
   for (const auto& [name, value] : rest) file.unknown.push_back(name);
   return file;
 }

@@ -1,4 +1,4 @@
-// --config-file: the settings of horovodrun, in JSON or in the two-level YAML that such files use.
+// --config-file: the settings of horovodrun, in YAML or JSON, by libyaml.
 #pragma once
 
 #include <string>

@@ -2,11 +2,9 @@
 // ranks of its host, reports their output and how they end, and makes sure that none of their processes
 // outlives the job.
 //
-// An agent consists of two processes. The *guardian* only waits. It is a subreaper: when the *worker* is
-// killed, the guardian inherits the processes that the worker had started, and kills them. The worker
-// learns of the guardian's death by its parent-death signal. It learns that the launcher, ssh or the
-// connection is gone by end of file on stdin or by missing pings. When the worker dies, its ranks are
-// killed by their own parent-death signal.
+// An agent consists of two processes, a guardian and a worker (guardian.h). The worker learns that the
+// launcher, ssh or the connection is gone by end of file on stdin or by missing pings. When the worker dies,
+// its ranks are killed by their own parent-death signal.
 #pragma once
 
 #include <string>

@@ -19,8 +19,6 @@
 #include <optional>
 #include <utility>
 
-#include "rueda/base/process.h"
-
 namespace rueda::launch {
 namespace {
 
@@ -122,11 +120,6 @@ Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
   return {code, fmt::format("cannot execute {}: {}{}", spec.path, why, hint)};
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 std::optional<int64_t> counter_in(const std::string& text, std::string_view name) {
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     if (at != 0 && text[at - 1] != '\n') continue;
@@ -207,18 +200,29 @@ Result<Pipe> make_pipe() {
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-std::vector<pid_t> descendants_of(pid_t ancestor) {
-  std::multimap<pid_t, pid_t> children;
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::vector<std::pair<pid_t, ProcessLook>> living_processes() {
+  std::vector<std::pair<pid_t, ProcessLook>> living;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename();
     pid_t pid = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    const ProcessLook look = look_at_process(pid, 0);
+    ProcessLook look = look_at_process(pid, 0);
     if (look.state != ProcessState::kUnknown && look.state != ProcessState::kEnded)
-      children.emplace(look.parent, pid);
+      living.emplace_back(pid, std::move(look));
   }
+  return living;
+}
+
+std::vector<pid_t> descendants_of(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  for (const auto& [pid, look] : living_processes()) children.emplace(look.parent, pid);
   std::vector<pid_t> found = {ancestor};
   for (size_t i = 0; i < found.size(); ++i) {
     const auto [first, last] = children.equal_range(found[i]);
@@ -228,21 +232,30 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
   return found;
 }
 
-size_t kill_descendants(Deadline deadline, uint64_t since, std::span<const std::string_view> spare) {
-  while (true) {
-    size_t left = 0;
-    for (const pid_t pid : descendants_of(getpid())) {
-      const ProcessLook look = look_at_process(pid, 0);
-      if (look.state == ProcessState::kUnknown || std::cmp_less(look.began, since) ||
-          std::ranges::find(spare, look.name) != spare.end())
-        continue;
-      kill(pid, SIGKILL);
-      ++left;
-    }
-    if (left == 0 || deadline.is_past()) return left;
+size_t kill_all(const std::function<std::vector<pid_t>()>& find, Deadline deadline) {
+  constexpr int kQuietLooks = 3;
+  for (int quiet = 0;;) {
+    const std::vector<pid_t> left = find();
+    quiet = left.empty() ? quiet + 1 : 0;
+    for (const pid_t pid : left) kill(pid, SIGKILL);
+    if (quiet == kQuietLooks || deadline.is_past()) return left.size();
     const timespec pause{.tv_sec = 0, .tv_nsec = 5 * kMillisecond};
     nanosleep(&pause, nullptr);
   }
+}
+
+size_t kill_descendants(Deadline deadline, uint64_t since, std::span<const std::string_view> spare) {
+  const auto is_spared = [&](pid_t pid) {
+    const ProcessLook look = look_at_process(pid, 0);
+    return look.state == ProcessState::kUnknown || std::cmp_less(look.began, since) ||
+           std::ranges::find(spare, look.name) != spare.end();
+  };
+  const auto find = [&] {
+    std::vector<pid_t> found = descendants_of(getpid());
+    std::erase_if(found, is_spared);
+    return found;
+  };
+  return kill_all(find, deadline);
 }
 
 uint64_t start_ticks(pid_t pid) { return static_cast<uint64_t>(look_at_process(pid, 0).began); }

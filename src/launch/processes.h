@@ -3,12 +3,15 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launch/environment.h"
 #include "rueda/base/clock.h"
+#include "rueda/base/process.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
 
@@ -45,12 +48,19 @@ struct Pipe {
 Result<Pipe> make_pipe();
 void set_nonblocking(int fd);
 
+std::string read_text(const std::string& path);  // of a whole file; empty if it cannot be read
+
+// All processes that can be seen, with their parents. Those that have ended are left out.
+std::vector<std::pair<pid_t, ProcessLook>> living_processes();
 // All descendants of `ancestor` that are alive (not zombies). Orphans are found if `ancestor`
 // is their subreaper.
 std::vector<pid_t> descendants_of(pid_t ancestor);
-// Sends SIGKILL to all descendants of this process until none is alive or the deadline passes. Zombies remain
-// to be reaped. Processes that started before `since` (see start_ticks) have one of the names in `spare` are
-// left alone. Returns how many are still alive.
+// Sends SIGKILL to what `find` finds until three looks in a row find nothing, or the deadline passes:
+// processes change their parent while their old one ends, and a look at /proc takes time. Zombies remain to
+// be reaped. Returns how many the last look has found.
+size_t kill_all(const std::function<std::vector<pid_t>()>& find, Deadline deadline);
+// The same for all descendants of this process. Processes that started before `since` (see start_ticks) have
+// one of the names in `spare` are left alone.
 size_t kill_descendants(Deadline deadline, uint64_t since = 0, std::span<const std::string_view> spare = {});
 uint64_t start_ticks(pid_t pid);  // its start time in the kernel's clock ticks; 0 = no such process
 

@@ -237,7 +237,7 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
                      "at its cable, its port and its speed (ethtool), and at other traffic of its host.",
                      rank_text(summary, link.rank), does)});
   }
-  for (const trace::SlowLink& pair : summary.slow_pairs)
+  for (const SlowLink& pair : summary.slow_pairs)
     advice.push_back(
         {gain(pair.speed, pair.usual),
          fmt::format("The link {} is slow: bytes move at {} on a busy connection, and at {} between other "

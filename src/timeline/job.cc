@@ -37,7 +37,7 @@ void count(const Call& call, RankFile& file) {
 
 // The records that follow it say the rest; where one does not, nothing has changed.
 void add_link(const Span& span, LinkSeries& link) {
-  trace::LinkTotal total = link.is_empty() ? trace::LinkTotal() : link.total();
+  LinkTotal total = link.is_empty() ? LinkTotal() : link.total();
   total.bytes = span.value;
   total.busy = span.end;
   link.add(span.begin, total);

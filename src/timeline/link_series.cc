@@ -4,7 +4,7 @@
 
 namespace rueda::timeline {
 
-void LinkSeries::add(Nanos when, const trace::LinkTotal& total) {
+void LinkSeries::add(Nanos when, const LinkTotal& total) {
   if (samples_.size() == kMostSamples) {
     for (size_t i = 0; i < kMostSamples / 2; ++i) samples_[i] = samples_[2 * i];
     samples_.resize(kMostSamples / 2);
@@ -12,16 +12,16 @@ void LinkSeries::add(Nanos when, const trace::LinkTotal& total) {
   samples_.push_back({when, total});
 }
 
-trace::LinkTotal LinkSeries::at(Nanos when) const {
+LinkTotal LinkSeries::at(Nanos when) const {
   const auto after = std::ranges::upper_bound(samples_, when, {}, &Sample::when);
   if (after == samples_.begin()) return after->total;
   const auto before = std::prev(after);
   if (after == samples_.end()) return before->total;
   const double part =
       static_cast<double>(when - before->when) / static_cast<double>(after->when - before->when);
-  return trace::between(before->total, after->total, part);
+  return timeline::between(before->total, after->total, part);
 }
 
-trace::LinkTotal LinkSeries::between(Nanos from, Nanos until) const { return at(until) - at(from); }
+LinkTotal LinkSeries::between(Nanos from, Nanos until) const { return at(until) - at(from); }
 
 }  // namespace rueda::timeline

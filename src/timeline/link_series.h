@@ -4,30 +4,30 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
-#include "rueda/trace/link_speeds.h"
+#include "timeline/link_speeds.h"
 
 namespace rueda::timeline {
 
 class LinkSeries {
  public:
   // In the order of time. Counts only grow. Of many samples every other one is forgotten.
-  void add(Nanos when, const trace::LinkTotal& total);
+  void add(Nanos when, const LinkTotal& total);
   // The rest of what belongs to the last sample.
-  [[nodiscard]] trace::LinkTotal& last() { return samples_.back().total; }
+  [[nodiscard]] LinkTotal& last() { return samples_.back().total; }
   [[nodiscard]] bool is_empty() const { return samples_.empty(); }
-  [[nodiscard]] const trace::LinkTotal& total() const { return samples_.back().total; }
+  [[nodiscard]] const LinkTotal& total() const { return samples_.back().total; }
   [[nodiscard]] Nanos begin() const { return samples_.front().when; }
   [[nodiscard]] Nanos end() const { return samples_.back().when; }
   // What was added in this time; between samples, as if it had come evenly.
-  [[nodiscard]] trace::LinkTotal between(Nanos from, Nanos until) const;
+  [[nodiscard]] LinkTotal between(Nanos from, Nanos until) const;
 
  private:
   static constexpr size_t kMostSamples = 128;
   struct Sample {
     Nanos when = 0;
-    trace::LinkTotal total;
+    LinkTotal total;
   };
-  [[nodiscard]] trace::LinkTotal at(Nanos when) const;
+  [[nodiscard]] LinkTotal at(Nanos when) const;
 
   std::vector<Sample> samples_;
 };

@@ -69,7 +69,7 @@ void LinkUses::finish(const Job& job, Summary& summary) const {
     const auto file = std::ranges::lower_bound(job.ranks, link.first, {}, &RankFile::rank);  // sorted
     if (file == job.ranks.end() || file->rank != link.first) continue;
     if (const auto at = file->links.find(link.second); at != file->links.end() && !at->second.is_empty())
-      made.measured_gbps = trace::speed_of(at->second.total());
+      made.measured_gbps = speed_of(at->second.total());
   }
   summary.off_links = static_cast<double>(off_links_) / all;
   std::ranges::stable_sort(summary.by_link, std::greater<>(), &LinkTransfer::blocked);

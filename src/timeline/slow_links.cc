@@ -10,14 +10,13 @@ constexpr Nanos kMostWindows = 48;
 constexpr size_t kClearWindows = 2;  // for so many a link must be clearly slow
 
 // Both ends of a link tell what they know. from, until: on the common clock; 0: all of it.
-trace::LinkTotals totals_of(const Job& job, Nanos from, Nanos until) {
-  trace::LinkTotals totals;
+LinkTotals totals_of(const Job& job, Nanos from, Nanos until) {
+  LinkTotals totals;
   for (const RankFile& file : job.ranks)
     for (const auto& [peer, series] : file.links) {
       if (peer < 0 || peer >= job.size || series.is_empty()) continue;
       const Nanos offset = file.aligned(series.end()) - series.end();
-      const trace::LinkTotal mine =
-          until == 0 ? series.total() : series.between(from - offset, until - offset);
+      const LinkTotal mine = until == 0 ? series.total() : series.between(from - offset, until - offset);
       totals[{file.rank, peer}] += {.bytes = mine.bytes, .busy = mine.busy, .pauses = mine.pauses};
       if (mine.awaited > 0)
         totals[{peer, file.rank}] += {.awaited_bytes = mine.awaited_bytes, .awaited = mine.awaited};
@@ -35,7 +34,7 @@ bool is_slow_rank(const Summary& summary, Rank rank) {
 
 // What a slow rank exchanges with another one is slow for the same reason.
 void leave_out_what_is_said(Summary& summary) {
-  std::erase_if(summary.slow_pairs, [&](const trace::SlowLink& pair) {
+  std::erase_if(summary.slow_pairs, [&](const SlowLink& pair) {
     return is_slow_rank(summary, pair.end) || is_slow_rank(summary, pair.other);
   });
 }
@@ -59,7 +58,7 @@ struct Run {
   bool is_clear = true;
 
   [[nodiscard]] bool is_certain(Nanos until) const {
-    return until - began >= trace::kIsSlowFor || (is_clear && windows >= kClearWindows);
+    return until - began >= kIsSlowFor || (is_clear && windows >= kClearWindows);
   }
 };
 
@@ -67,13 +66,13 @@ class Windows {
  public:
   Windows(Nanos begin, Summary& summary) : begin_(begin), summary_(summary) {}
 
-  void add(const trace::LinkTotals& totals, Nanos from) {
+  void add(const LinkTotals& totals, Nanos from) {
     std::map<Ends, Run> now;
-    for (const trace::SlowLink& link : trace::find_slow_links(totals)) {
+    for (const SlowLink& link : find_slow_links(totals)) {
       const auto before = runs_.find(ends_of(link));
       Run run = before == runs_.end() ? Run{.time = {.link = link}, .began = from} : before->second;
       ++run.windows;
-      run.is_clear = run.is_clear && link.speed < trace::kClearlySlow * link.usual;
+      run.is_clear = run.is_clear && link.speed < kClearlySlow * link.usual;
       run.time.link.sends = run.time.link.sends || link.sends;
       run.time.link.receives = run.time.link.receives || link.receives;
       if (link.speed < run.time.link.speed) {
@@ -93,8 +92,8 @@ class Windows {
  private:
   // What is slow all the time is said already.
   void end(const Run& run, Nanos until) {
-    const trace::SlowLink& link = run.time.link;
-    const auto is_same = [&](const trace::SlowLink& other) { return ends_of(other) == ends_of(link); };
+    const SlowLink& link = run.time.link;
+    const auto is_same = [&](const SlowLink& other) { return ends_of(other) == ends_of(link); };
     const bool is_said = is_slow_rank(summary_, link.end) || is_slow_rank(summary_, link.other) ||
                          (link.other >= 0 && std::ranges::any_of(summary_.slow_pairs, is_same));
     if (is_said || !run.is_certain(until)) return;
@@ -128,16 +127,16 @@ void judge_windows(const Job& job, Summary& summary) {
 }  // namespace
 
 void judge_links(const Job& job, Summary& summary) {
-  const trace::LinkTotals totals = totals_of(job, 0, 0);
+  const LinkTotals totals = totals_of(job, 0, 0);
   if (totals.empty()) return;
-  const std::map<Rank, double> out = trace::fastest_out(totals), in = trace::fastest_in(totals);
+  const std::map<Rank, double> out = fastest_out(totals), in = fastest_in(totals);
   const auto speed_of = [](const std::map<Rank, double>& speeds, Rank rank) {
     const auto at = speeds.find(rank);
     return at == speeds.end() ? 0 : at->second;
   };
   for (Rank rank = 0; rank < job.size; ++rank)
     summary.links.push_back({.rank = rank, .out_gbps = speed_of(out, rank), .in_gbps = speed_of(in, rank)});
-  for (const trace::SlowLink& slow : trace::find_slow_links(totals)) {
+  for (const SlowLink& slow : find_slow_links(totals)) {
     if (slow.other >= 0) {
       summary.slow_pairs.push_back(slow);
       continue;

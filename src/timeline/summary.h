@@ -96,7 +96,7 @@ struct LinkTransfer {
 
 // A link that was slow for a part of the job.
 struct SlowTime {
-  trace::SlowLink link;        // its speed: in the slowest part
+  SlowLink link;               // its speed: in the slowest part
   double from = 0, until = 0;  // nanoseconds since the job began
 };
 
@@ -136,7 +136,7 @@ struct Summary {
   std::vector<LinkTransfer> by_link;         // those for which ranks waited most first; empty: no messages
   double off_links = 0;                      // of shares[kTransfer], what is not in by_link
   std::vector<LinkSummary> links;            // between hosts
-  std::vector<trace::SlowLink> slow_pairs;   // of ranks whose other connections are as fast as any
+  std::vector<SlowLink> slow_pairs;          // of ranks whose other connections are as fast as any
   std::vector<SlowTime> slow_times;          // of links that are not slow all the time
   std::vector<Advice> advice;                // most gain first
   std::vector<std::string> remarks;

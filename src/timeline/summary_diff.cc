@@ -68,11 +68,11 @@ std::string rank_changes(const Summary& before, const Summary& after) {
 }
 
 // Links that are slow in one job and not in the other.
-std::vector<trace::SlowLink> only_in(const Summary& one, const Summary& other) {
-  std::vector<trace::SlowLink> links = slow_links_of(one);
-  std::erase_if(links, [theirs = slow_links_of(other)](const trace::SlowLink& link) {
+std::vector<SlowLink> only_in(const Summary& one, const Summary& other) {
+  std::vector<SlowLink> links = slow_links_of(one);
+  std::erase_if(links, [theirs = slow_links_of(other)](const SlowLink& link) {
     return std::ranges::any_of(theirs,
-                               [&](const trace::SlowLink& their) { return ends_of(their) == ends_of(link); });
+                               [&](const SlowLink& their) { return ends_of(their) == ends_of(link); });
   });
   return links;
 }
@@ -80,7 +80,7 @@ std::vector<trace::SlowLink> only_in(const Summary& one, const Summary& other) {
 std::string link_changes(const Summary& before, const Summary& after) {
   std::string text;
   const auto add = [&](const Summary& one, const Summary& other, std::string_view when) {
-    for (const trace::SlowLink& link : only_in(one, other))
+    for (const SlowLink& link : only_in(one, other))
       text += fmt::format("The link {} is slow in the job {} alone: {} on a busy connection.\n",
                           link_text(one, link), when, gbps_text(link.speed));
   };
@@ -89,9 +89,9 @@ std::string link_changes(const Summary& before, const Summary& after) {
   return text;
 }
 
-Json links_json(const std::vector<trace::SlowLink>& links) {
+Json links_json(const std::vector<SlowLink>& links) {
   Json json = Json::array();
-  for (const trace::SlowLink& link : links) {
+  for (const SlowLink& link : links) {
     Json ranks = Json::array({link.end});
     if (link.other >= 0) ranks.push_back(link.other);
     json.push_back({{"ranks", ranks}, {"gbps", link.speed}});

@@ -252,7 +252,7 @@ std::string link_tables(const Summary& s) {
       "<h2>Links between hosts: a connection while it is busy</h2>\n" +
       table("Links", fmt::format("<th>rank<th>sends, {0}<th>receives, {0}<th class=\"left\">", unit.name),
             rows);
-  for (const trace::SlowLink& pair : s.slow_pairs)
+  for (const SlowLink& pair : s.slow_pairs)
     text += fmt::format("<p>Rank {} {} rank {}: {}, slow.</p>\n", pair.end, pair.receives ? "and" : "to",
                         pair.other, gbps_text(pair.speed));
   return text;

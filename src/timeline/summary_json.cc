@@ -74,7 +74,7 @@ void add_links(const Summary& s, Json& json) {
                      {"in_gbps", link.in_gbps},
                      {"is_slow", link.is_slow_out || link.is_slow_in}});
   Json& pairs = json["slow_pairs"] = Json::array();
-  for (const trace::SlowLink& pair : s.slow_pairs)
+  for (const SlowLink& pair : s.slow_pairs)
     pairs.push_back({{"ranks", {pair.end, pair.other}},
                      {"is_both_ways", pair.sends && pair.receives},
                      {"gbps", pair.speed},

@@ -125,7 +125,7 @@ std::string links(const Summary& s) {
                     speed(sorted[i].in_gbps), sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
   if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
   for (size_t i = 0; i < std::min(s.slow_pairs.size(), kShownLinks); ++i) {
-    const trace::SlowLink& pair = s.slow_pairs[i];
+    const SlowLink& pair = s.slow_pairs[i];
     text += fmt::format("  rank {} {} rank {}: {}  slow\n", pair.end, pair.receives ? "and" : "to",
                         pair.other, gbps_text(pair.speed));
   }

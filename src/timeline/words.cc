@@ -225,15 +225,15 @@ std::string rank_text(const Summary& summary, Rank rank) {
   return fmt::format("rank {}{}", rank, has_host ? " (host " + at->host + ")" : std::string());
 }
 
-std::string link_text(const Summary& summary, const trace::SlowLink& link) {
+std::string link_text(const Summary& summary, const SlowLink& link) {
   const std::string end = rank_text(summary, link.end);
   if (link.other < 0) return "of " + end;
   return fmt::format("{} {} {} {}", link.receives ? "between" : "from", end, link.receives ? "and" : "to",
                      rank_text(summary, link.other));
 }
 
-std::vector<trace::SlowLink> slow_links_of(const Summary& summary) {
-  std::vector<trace::SlowLink> links;
+std::vector<SlowLink> slow_links_of(const Summary& summary) {
+  std::vector<SlowLink> links;
   for (const LinkSummary& link : summary.links) {
     if (!link.is_slow_out && !link.is_slow_in) continue;
     const bool is_out = link.is_slow_out && (!link.is_slow_in || link.out_gbps <= link.in_gbps);
@@ -251,7 +251,7 @@ std::string late_transfers_text(const Summary& summary) {
   const bool has_late = std::ranges::any_of(summary.by_rank, [&](const RankSummary& rank) {
     return rank.why == Lateness::kTransfer && !lateness_text(summary, rank).empty();
   });
-  const std::vector<trace::SlowLink> links = slow_links_of(summary);
+  const std::vector<SlowLink> links = slow_links_of(summary);
   if (!has_late || links.empty()) return {};
   return fmt::format(
       "A rank whose transfers last longer comes late to the next ones. Here the slow link {} explains it.",

@@ -55,10 +55,10 @@ SpeedUnit unit_of_links(const Summary& summary);  // of the table of links betwe
 // "rank 2 (host a)"
 std::string rank_text(const Summary& summary, Rank rank);
 // "of rank 2 (host a)", "between rank 0 (host a) and rank 2 (host b)", "from … to …"
-std::string link_text(const Summary& summary, const trace::SlowLink& link);
+std::string link_text(const Summary& summary, const SlowLink& link);
 // Those that are slow all the time or for a part of the job, by their ends; no rank that is slow itself is
 // named with another one.
-std::vector<trace::SlowLink> slow_links_of(const Summary& summary);
+std::vector<SlowLink> slow_links_of(const Summary& summary);
 // Where the table of ranks blames one whose transfers last longer; "": it does not.
 std::string late_transfers_text(const Summary& summary);
 // Names of programs and hosts must not move the cursor of the terminal: control characters become "?".

@@ -98,7 +98,7 @@ class Application:
     def ranks(self) -> List[str]:
         """The command lines of the keepers and ranks that are alive."""
         lines = [command_line(pid) for pid in marked_processes(self.mark)]
-        return [line for line in lines if "keeper.py" in line or "rueda.spark._rank" in line]
+        return [line for line in lines if " keep below " in line or "rueda.spark._rank" in line]
 
     @contextlib.contextmanager
     def occupied(self, slots: int) -> Iterator[None]:

@@ -197,6 +197,9 @@ def test_unknown_settings_are_named_and_ignored(tmp_path, name, text):
         (r"'a\tb'", r"a\tb"),
         ("/tmp/run#1.json # the first", "/tmp/run#1.json"),
         ('say "it"', 'say "it"'),
+        (r'"\x41\u00e9"', "A\u00e9"),
+        ("/tmp/a\n    b.json", "/tmp/a b.json"),
+        (">-\n    folded\n    text", "folded text"),
     ],
 )
 def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
@@ -210,12 +213,17 @@ def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
     [
         ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text after the closing quote"),
         ("timeline:\n  filename: 'a\n", "line 2 of {} has no closing quote"),
-        (r'filename: "\x41"', 'line 1 of {} has a backslash that is not followed by ", \\, t or n'),
+        (r'filename: "\q"', 'line 1 of {} has a backslash that is not followed by ", \\, t or n'),
         (
             "params:\n  cycle_time_ms: soon\n",
             'params.cycle_time_ms = "soon" in {} has the wrong type',
         ),
         ("params\n", 'line 1 of {} is not "key: value"'),
+        ("a: 1\nparams\n", 'line 2 of {} is not "key: value": params'),
+        ("[1]", 'line 1 of {} is not "key: value"'),
+        ("params:\n  cycle_time_ms: [1]\n", 'params.cycle_time_ms = "a list" in {} has the wrong type'),
+        ("a:\n\tb: 1\n", "line 2 of {} is neither YAML nor JSON"),
+        ('{"params": 1\n', "line 2 of {} is neither YAML nor JSON"),
         ('{"a":' * 200_000 + "1" + "}" * 200_000, "{} is nested more than 16 levels deep"),
         ('{"a":' + "[" * 200_000, "{} is nested more than 16 levels deep"),
     ],

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from launch_support import assert_all_gone, marked_processes
+from launch_support import RUEDA, assert_all_gone, marked_processes
 
 import horovod
 import rueda
@@ -44,6 +44,12 @@ def test_horovodrun_tells_horovods_version(tmp_path: Path, words: list[str]):
     assert (done.returncode, done.stdout) == (0, f"{horovod.__version__}\n"), done.stdout + done.stderr
 
 
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUEDA_BIN", RUEDA)
+
+
+@pytest.mark.usefixtures("keeper")
 def test_a_shell_command_ends_with_its_event():
     out = io.StringIO()
     assert safe_shell_exec.execute("echo hello; exit 3", stdout=out, index=1) == 3
@@ -53,6 +59,7 @@ def test_a_shell_command_ends_with_its_event():
     assert safe_shell_exec.execute("sleep 600 & sleep 600", events=[event]) == 128 + 15
 
 
+@pytest.mark.usefixtures("keeper")
 def test_a_shell_command_takes_words_variables_and_streams():
     out, err = io.StringIO(), io.StringIO()
     command = ["sh", "-c", "echo $WORD; echo problem >&2; kill -9 $$"]

@@ -336,9 +336,6 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .presence = {.at = 16, .in_world = 17, .in_any = 18},
                     .sightings = {{.of = 8, .state = ProcessState::kTraced}},
                     .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
-                    .links = {{.with = 1,
-                               .sent = {.bytes = 11, .busy = 12, .pauses = 13},
-                               .received = {.awaited_bytes = 14, .awaited = 15}}},
                     .unreached = {{.of = 19, .age = 20}}};
   const Bytes raw = encode(facts);
   const Result<Facts> read = decode_facts(raw);

@@ -12,6 +12,15 @@ namespace {
 
 using Random = std::mt19937_64;
 
+// Requests as ranks send them: behind how many plans their sender has seen begin.
+constexpr size_t kBeforeRequests = sizeof(int64_t);
+Bytes encode(const std::vector<Request>& requests) { return control::encode(7, requests); }
+Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload) {
+  const Result<Submitted> decoded = decode_submitted(payload);
+  if (!decoded.is_ok()) return decoded.status();
+  return decoded.value().requests;
+}
+
 uint64_t fresh_seed() {
   const uint64_t seed = std::random_device{}();
   testing::Test::RecordProperty("seed", std::to_string(seed));
@@ -188,8 +197,9 @@ TEST(Messages, random_mutations_are_refused_or_well_formed) {
       bytes[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(bytes.size()) - 1))] =
           static_cast<std::byte>(pick(random, 0, 255));
     if (is_request) {
-      const auto decoded = decode_requests(bytes);
-      EXPECT_TRUE(!decoded.is_ok() || encode(decoded.value()) == bytes);
+      const auto decoded = decode_submitted(bytes);
+      EXPECT_TRUE(!decoded.is_ok() ||
+                  control::encode(decoded.value().plans_begun, decoded.value().requests) == bytes);
     } else {
       const auto decoded = decode_responses(bytes);
       EXPECT_TRUE(!decoded.is_ok() || encode(decoded.value()) == bytes);
@@ -198,16 +208,19 @@ TEST(Messages, random_mutations_are_refused_or_well_formed) {
 }
 
 TEST(Messages, a_hostile_count_allocates_nothing) {
-  ByteWriter writer;
-  writer.put(uint32_t{0xffffffff});
-  EXPECT_FALSE(decode_requests(writer.bytes()).is_ok());
-  EXPECT_FALSE(decode_responses(writer.bytes()).is_ok());
+  for (const bool is_request : {false, true}) {
+    ByteWriter writer;
+    if (is_request) writer.put(int64_t{7});
+    writer.put(uint32_t{0xffffffff});
+    EXPECT_FALSE(is_request ? decode_requests(writer.bytes()).is_ok()
+                            : decode_responses(writer.bytes()).is_ok());
+  }
 }
 
 TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
   for (const size_t field : {0u, 1u, 2u, 3u}) {  // kind, what, dtype, op come first
     Bytes bytes = encode(std::vector<Request>{allreduce("a")});
-    bytes[4 + field] = std::byte{200};
+    bytes[kBeforeRequests + 4 + field] = std::byte{200};
     EXPECT_FALSE(decode_requests(bytes).is_ok()) << field;
     bytes = encode(std::vector<Response>{Response()});
     bytes[4 + field] = std::byte{200};

@@ -44,8 +44,8 @@ TEST_F(ReachOfThreeHosts, what_other_ranks_do_not_reach_is_a_cut_link_said_once_
   const auto said = reach_.cut_links({}, kLimit, kNow);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].fault, Fault::kCutLink);
-  EXPECT_EQ(said[0].link.end, 2);
-  EXPECT_EQ(said[0].link.other, 4);
+  EXPECT_EQ(said[0].rank, 2);
+  EXPECT_EQ(said[0].other_end, 4);
   EXPECT_EQ(said[0].age, 6 * kSecond);
   EXPECT_FALSE(said[0].is_over);
   EXPECT_THAT(reach_.cut_links({}, kLimit, kNow + kSecond), IsEmpty());

@@ -103,12 +103,9 @@ TEST(schedule_blocks, chunks_of_a_slice_cover_it_once) {
   EXPECT_EQ(at, 62);
 }
 
-TEST(schedule_topology, knows_regular_from_irregular) {
+TEST(schedule_topology, knows_its_hosts_and_their_members) {
   EXPECT_TRUE(Topology::single_host(5).is_single_host());
-  EXPECT_TRUE(Topology::regular(3, 2).is_regular());
   EXPECT_EQ(Topology::regular(3, 2).host_count(), 3);
-  EXPECT_FALSE(hosts_of({0, 0, 1}).is_regular());
-  EXPECT_FALSE(hosts_of({0, 1, 0, 1}).is_regular());
   EXPECT_EQ(hosts_of({0, 1, 0}).members(), (std::vector<std::vector<Rank>>{{0, 2}, {1}}));
 }
 

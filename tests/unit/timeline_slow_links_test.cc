@@ -21,7 +21,7 @@ TEST(LinkSeries, says_what_was_added_in_any_time_and_forgets_evenly) {
   EXPECT_EQ(series.end(), 10'000 * kSecond);
   EXPECT_EQ(series.total().bytes, 1'000'000);
   for (const int64_t from : {0, 17, 5'000, 9'000}) {
-    const trace::LinkTotal part = series.between(from * kSecond, (from + 777) * kSecond);
+    const LinkTotal part = series.between(from * kSecond, (from + 777) * kSecond);
     EXPECT_NEAR(static_cast<double>(part.bytes), 77'700, 3);
     EXPECT_NEAR(static_cast<double>(part.busy), 7'770, 3);
     EXPECT_NEAR(static_cast<double>(part.awaited_bytes), 777, 3);
@@ -46,7 +46,7 @@ class SlowLinks : public testing::Test {
       file.began = kStep;  // the clock of this host began then
       for (Rank peer = 0; peer < kRanks; ++peer) {
         if (peer == rank) continue;
-        trace::LinkTotal total;
+        LinkTotal total;
         for (int64_t i = 1; i <= kSteps; ++i) {
           total.busy += kStep / 2;
           total.bytes += static_cast<int64_t>(0.1 * speed(rank, peer, i * kStep) * kStep / 2);

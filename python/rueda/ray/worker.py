@@ -19,11 +19,11 @@ from rueda.pickles import pickled_error
 from rueda.placement import Hello
 from rueda.ports import ReservedPort, host_key
 from rueda.ray import reports
+from rueda.run import find_command
 
 MARK = "RUEDA_RAY_MARK"  # in the environment of the actor, and so of everything that it starts
 END_SECONDS = 5.0  # for the engine of a rank to end
 NO_SHARING = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
-_GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard.py")
 
 Call = Tuple[Callable[..., Any], Tuple[Any, ...], Mapping[str, Any]]
 
@@ -69,17 +69,17 @@ def write_secret(secret: bytes) -> int:
     return memory
 
 
-def start_guard(mark: str) -> None:
+def start_keeper(mark: str) -> None:
     """Starts the process that ends what this one leaves behind. It is no child when this function returns,
     because Ray kills the children of an actor that ends. Raises RuntimeError if it cannot be started.
     """
     reader, writer = os.pipe()
     try:
-        command = [sys.executable, "-I", "-S", _GUARD, str(os.getpid()), mark]
+        command = [find_command(), "keep", "beside", str(os.getpid()), mark]
         environment = {name: text for name, text in os.environ.items() if name == "XDG_RUNTIME_DIR"}
         subprocess.run(command, stdin=reader, env=environment, start_new_session=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
-        raise RuntimeError(f"The guard of a rank could not be started: {error}") from None
+        raise RuntimeError(f"The keeper of a rank could not be started: {error}") from None
     finally:
         os.close(reader)
 
@@ -103,7 +103,7 @@ class Worker:
         self._index = index
         self._host, self._ports = where()
         self._executable: Any = None
-        start_guard(f"{MARK}={token}")
+        start_keeper(f"{MARK}={token}")
 
     def hello(self) -> dict[str, Any]:
         """The fields of a Hello."""

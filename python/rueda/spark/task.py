@@ -19,6 +19,7 @@ from typing import Any, Optional
 from rueda import memory_files
 from rueda.placement import Hello
 from rueda.ports import ReservedPort, host_key
+from rueda.run import find_command
 from rueda.spark import channel
 from rueda.spark._rank import FDS, Outcome
 from rueda.spark.parent import Parent
@@ -26,7 +27,6 @@ from rueda.spark.parent import Parent
 UNREACHABLE = "The driver of rueda.spark.run cannot be reached:"
 _POLL_SECONDS = 1.0
 _DRAIN_SECONDS = 3.0
-_KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
 # As in rueda.run: the rank's own packages come first.
 _WORKER = "import sys; sys.path.append({!r}); from rueda.spark._rank import main; sys.exit(main())"
 
@@ -65,14 +65,13 @@ class RankProcess:
             **job.environment,
             **environment,
             "RUEDA_SECRET_FILE": f"/proc/self/fd/{self._memory['secret']}",
-            "RUEDA_KEEPER_FDS": f"{writers['out']},{writers['err']}",
             FDS: f"{self._memory['call']},{self._memory['outcome']},{writers['note']}",
         }
-        package_root = os.path.dirname(os.path.dirname(os.path.dirname(_KEEPER)))
+        package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         rank = [job.executable or sys.executable, "-c", _WORKER.format(package_root)]
         try:
             self.keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", _KEEPER, *rank],
+                [find_command(), "keep", "below", str(writers["out"]), str(writers["err"]), *rank],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=given,

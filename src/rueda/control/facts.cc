@@ -39,14 +39,6 @@ Bytes encode(const Facts& facts) {
     writer.put(facts.not_finite->element);
     writer.put(facts.not_finite->call);
   }
-  writer.put_list(facts.links, [](ByteWriter& to, const LinkFact& link) {
-    to.put(link.with);
-    to.put(link.sent.bytes);
-    to.put(link.sent.busy);
-    to.put(link.sent.pauses);
-    to.put(link.received.awaited_bytes);
-    to.put(link.received.awaited);
-  });
   writer.put_list(facts.unreached, [](ByteWriter& to, const Unreached& one) {
     to.put(one.of);
     to.put(one.age);
@@ -79,17 +71,6 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
     facts.not_finite = NotFinite{.tensor = reader.get_string(kMaxNameBytes),
                                  .element = reader.get<int64_t>(),
                                  .call = reader.get<int64_t>()};
-  facts.links = reader.get_list(kMaxRanks, [](ByteReader& from) {
-    LinkFact link{
-        .with = from.get<Rank>(),
-        .sent = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()},
-        .received = {.awaited_bytes = from.get<int64_t>(), .awaited = from.get<Nanos>()}};
-    const bool are_counts = is_count(link.sent.bytes) && is_count(link.sent.busy) &&
-                            is_count(link.sent.pauses) && is_count(link.received.awaited_bytes) &&
-                            is_count(link.received.awaited);
-    if (link.with < 0 || !are_counts) from.fail();
-    return link;
-  });
   facts.unreached = reader.get_list(kMaxRanks, [](ByteReader& from) {
     const Unreached one{.of = from.get<Rank>(), .age = from.get<Nanos>()};
     if (one.of < 0 || !is_count(one.age)) from.fail();

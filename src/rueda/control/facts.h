@@ -13,7 +13,6 @@
 #include "rueda/base/process.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/trace/link_speeds.h"
 
 namespace rueda::control {
 
@@ -28,13 +27,6 @@ struct NotFinite {
   std::string tensor;
   int64_t element = 0;  // the first such element
   int64_t call = 0;     // how many tensors the rank had submitted before
-};
-
-// What the rank has sent to a rank of another host in this epoch, and received from it.
-struct LinkFact {
-  Rank with = 0;
-  trace::LinkTotal sent;      // what a sender knows
-  trace::LinkTotal received;  // what a receiver knows
 };
 
 // A rank whose host has acknowledged nothing to this rank for a second or longer.
@@ -61,7 +53,6 @@ struct Facts {
   Presence presence;
   std::vector<Sighting> sightings;
   std::optional<NotFinite> not_finite;
-  std::vector<LinkFact> links;  // those that have moved since the last look at them
   std::vector<Unreached> unreached;
 };
 

@@ -70,7 +70,6 @@ Judge::Judge(const Options& options, Nanos now)
     : options_(options),
       known_(static_cast<size_t>(options.ranks)),
       late_(options.limit),
-      links_(options.hosts),
       reach_(options.me, hosts_or_one(options)),
       last_tick_(now),
       next_tick_(now) {
@@ -86,7 +85,6 @@ void Judge::heard(Rank from, Nanos now) { known(from).heard = now; }
 void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   for (const Sighting& sighting : facts.sightings)
     if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
-  links_.on_facts(from, facts.links, now);
   reach_.on_facts(from, facts.unreached, now);
   // Neither end of a connection that acknowledges nothing can end a wait.
   for (const Unreached& other : facts.unreached)
@@ -262,7 +260,6 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   for (const auto& [rank, verdict] : late) told.insert(rank);
   for (Verdict& verdict : find_slow(stragglers, told, now)) news.push_back(std::move(verdict));
   for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
-  for (Verdict& verdict : find_slow_links(now)) news.push_back(std::move(verdict));
   return news;
 }
 
@@ -270,17 +267,6 @@ std::vector<Verdict> Judge::find_slow(const std::vector<Awaited::Straggler>& str
                                       const std::set<Rank>& told, Nanos now) {
   std::vector<Verdict> news = slow_.tick(stragglers, told, now);
   for (Verdict& verdict : news) verdict.core_percent = core_percent(verdict.rank, now - kSampleSpan);
-  return news;
-}
-
-std::vector<Verdict> Judge::find_slow_links(Nanos now) {
-  std::vector<Verdict> news;
-  for (const LinkJudge::News& one : links_.tick(now))
-    news.push_back({.fault = Fault::kSlowLink,
-                    .rank = one.link.end,
-                    .is_over = one.is_over,
-                    .age = one.age,
-                    .link = one.link});
   return news;
 }
 

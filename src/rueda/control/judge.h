@@ -16,7 +16,6 @@
 #include "rueda/base/types.h"
 #include "rueda/control/facts.h"
 #include "rueda/control/late_ranks.h"
-#include "rueda/control/link_judge.h"
 #include "rueda/control/reach.h"
 #include "rueda/control/slow_ranks.h"
 #include "rueda/control/stalls.h"
@@ -30,7 +29,7 @@ class Judge {
     Rank me = 0;  // is not judged as a process
     Rank ranks = 1;
     Nanos limit = 5 * kSecond;     // for so long others must have waited, or a rank must have been silent
-    std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: links are not judged
+    std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: each is a host of its own
     bool judges_first = false;     // another rank than 0: it says whether rank 0 can be reached
   };
   Judge(const Options& options, Nanos now);
@@ -58,7 +57,6 @@ class Judge {
   std::vector<Verdict> tick(const std::vector<StalledTensor>& waits, Nanos now,
                             const std::vector<Awaited::Straggler>& stragglers = {});
   [[nodiscard]] Nanos limit() const { return options_.limit; }
-  [[nodiscard]] Nanos next_tick() const { return next_tick_; }
 
  private:
   struct Sample {
@@ -93,7 +91,6 @@ class Judge {
   std::vector<Verdict> find_not_finite(Nanos now);
   std::vector<Verdict> find_slow(const std::vector<Awaited::Straggler>& stragglers,
                                  const std::set<Rank>& told, Nanos now);
-  std::vector<Verdict> find_slow_links(Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
   // Whether what happened to the process is said, which has happened before; takes note of it.
@@ -108,7 +105,6 @@ class Judge {
   std::map<Rank, std::deque<Nanos>> said_times_;
   LateRanks late_;
   SlowRanks slow_;
-  LinkJudge links_;
   Reach reach_;
   std::function<Agent(Rank)> agent_of_ = [](Rank) { return Agent::kUnknown; };
   Nanos last_tick_, next_tick_;

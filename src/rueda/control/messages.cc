@@ -289,23 +289,10 @@ std::pair<int32_t, const std::string&> name_of(const Request& request) {
   return {0, std::get<SetChange>(request).name};
 }
 
-Bytes encode(std::span<const Request> requests) {
-  ByteWriter writer;
-  writer.put_list(requests, put_request);
-  return std::move(writer).take();
-}
-
 Bytes encode(std::span<const Response> responses) {
   ByteWriter writer;
   writer.put_list(responses, put_response);
   return std::move(writer).take();
-}
-
-Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload) {
-  ByteReader reader(payload);
-  std::vector<Request> requests = reader.get_list(get_request);
-  if (!is_whole(reader)) return malformed("requests");
-  return requests;
 }
 
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload) {

@@ -205,9 +205,7 @@ void for_each_answer(const Response& response, Rank me, const F& answered) {
 
 // The payloads of control messages. encode() never fails. The decoders refuse everything that is not exactly
 // one well-formed payload.
-Bytes encode(std::span<const Request> requests);
 Bytes encode(std::span<const Response> responses);
-Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
 
 // Requests, and how many plans their sender had seen begin. Requests that were sent before a plan

@@ -10,11 +10,8 @@ namespace {
 constexpr Nanos kReportsLast = 3 * kSecond;
 
 Verdict verdict_about(const std::pair<Rank, Rank>& link, Nanos age, bool is_over) {
-  Verdict verdict{.fault = Fault::kCutLink, .rank = link.second, .is_over = is_over, .age = age};
-  verdict.link.end = link.first;
-  verdict.link.other = link.second;
-  verdict.link.receives = true;
-  return verdict;
+  return {
+      .fault = Fault::kCutLink, .rank = link.first, .is_over = is_over, .age = age, .other_end = link.second};
 }
 
 }  // namespace

@@ -38,29 +38,10 @@ std::string waits_of_slow(const Verdict& verdict) {
          seconds(verdict.age) + ", in waits too short for another verdict";
 }
 
-std::string speed(double bytes_per_ns) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g MB/s", bytes_per_ns * 1e3);
-  return text.data();
-}
-
-std::string text_of_link(const trace::SlowLink& link) {
-  const std::string speeds = " at " + speed(link.speed) + " while a connection is busy, and " +
-                             speed(link.usual) + " is usual between the other hosts; look at ";
-  if (link.other >= 0)
-    return "bytes move" + speeds + "the cables and switches between the two hosts, and at other traffic";
-  const std::string does = link.sends && link.receives ? "sends and receives"
-                           : link.sends                ? "sends"
-                                                       : "receives";
-  return "its host " + does + speeds + "its cable, its port and its speed (ethtool), and at other traffic";
-}
-
-// The ends of a link, or the rank at fault.
+// The rank at fault, or the ends of a link.
 std::string subject_of(const Verdict& verdict, const std::function<std::string(Rank)>& who) {
-  const trace::SlowLink& link = verdict.link;
-  const bool is_of_link = verdict.fault == Fault::kSlowLink || verdict.fault == Fault::kCutLink;
-  if (!is_of_link || link.other < 0) return who(verdict.rank);
-  return who(link.end) + (link.receives ? " and " : " to ") + who(link.other);
+  if (verdict.fault != Fault::kCutLink) return who(verdict.rank);
+  return who(verdict.rank) + " and " + who(verdict.other_end);
 }
 
 std::string lost_after() {
@@ -105,8 +86,6 @@ std::string text_of(const Verdict& verdict) {
     case Fault::kNotFinite:
       return "it submits NaN or infinity in " + verdict.tensor + ", first in element " +
              std::to_string(verdict.element) + "; the results of all ranks have it now";
-    case Fault::kSlowLink:
-      return text_of_link(verdict.link);
     case Fault::kCutLink:
       return "their hosts have acknowledged nothing to each other for " + seconds(verdict.age) +
              ", and both answer; look at the network between them" + lost_after();
@@ -123,10 +102,9 @@ std::string later_ones() {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  static constexpr std::array<std::string_view, 13> kNames = {
-      "stopped",         "in a debugger",   "silent",        "unreachable", "missing",
-      "opposite order",  "late in compute", "late in input", "swapping",    "slow",
-      "NaN or infinity", "slow link",       "cut link"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "stopped",         "in a debugger", "silent",   "unreachable", "missing",         "opposite order",
+      "late in compute", "late in input", "swapping", "slow",        "NaN or infinity", "cut link"};
   return kNames.at(static_cast<size_t>(fault));
 }
 
@@ -158,7 +136,6 @@ bool is_explained_by_stacks(const Verdict& verdict) {
     case Fault::kUnreachable:
     case Fault::kSlow:
     case Fault::kNotFinite:
-    case Fault::kSlowLink:
     case Fault::kCutLink:
       break;
   }
@@ -174,8 +151,6 @@ std::string verdict_line(const Verdict& verdict, const std::function<std::string
            (verdict.is_last_for_now ? later_ones() : "") + ".";
   if (verdict.fault == Fault::kSlow) return head + " is no longer slow, after " + seconds(verdict.age) + ".";
   if (!so_far.empty()) return head + " is no longer late: " + so_far + ".";
-  if (verdict.fault == Fault::kSlowLink)
-    return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";
   if (verdict.fault == Fault::kUnreachable || verdict.fault == Fault::kCutLink)
     return head + ": the network is back after " + seconds(verdict.age) + ".";
   return head + " goes on after " + seconds(verdict.age) + ".";

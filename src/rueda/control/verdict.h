@@ -10,7 +10,6 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/trace/link_speeds.h"
 
 namespace rueda::control {
 
@@ -30,7 +29,6 @@ enum class Fault : uint8_t {
   // of numbers
   kNotFinite,
   // of a network
-  kSlowLink,
   kCutLink,  // two hosts acknowledge nothing to each other, and both answer rank 0
 };
 std::string_view name_of(Fault fault);  // "late in compute"
@@ -62,7 +60,7 @@ struct Verdict {
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
   Agent agent = Agent::kUnknown;   // kUnreachable: of its host
-  trace::SlowLink link = {};       // of a network: between hosts, each named by its first rank
+  Rank other_end = -1;             // kCutLink: the two hosts, each named by its first rank: `rank` and this
 };
 // Whether the stacks of the rank say more: it runs, and others wait for it.
 bool is_explained_by_stacks(const Verdict& verdict);

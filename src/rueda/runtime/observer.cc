@@ -20,10 +20,7 @@ constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
 constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
-constexpr Nanos kShortestSilence = kSecond;       // of a host; TCP tries a lost segment again after 200 ms
-constexpr Nanos kLookAtLinksEvery = 2 * kSecond;  // one system call for each channel
-// At one look. A ring or a hypercube uses few. A rank that uses more tells of them in turn.
-constexpr size_t kMostLinks = 64;
+constexpr Nanos kShortestSilence = kSecond;  // of a host; TCP tries a lost segment again after 200 ms
 
 std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
   std::vector<Rank> after, before;
@@ -108,33 +105,10 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .presence = {},
                        .sightings = sightings_,
                        .not_finite = {},
-                       .links = look_at_links(now),
                        .unreached = unreached()};
   const std::lock_guard lock(mutex_);
   facts.not_finite = not_finite_;
   return facts;
-}
-
-std::vector<control::LinkFact> Observer::look_at_links(Nanos now) {
-  std::vector<control::LinkFact> moved;
-  if (!session_.links || is_silent_ || now - links_at_ < kLookAtLinksEvery) return moved;
-  links_at_ = now;
-  const Rank first = next_link_;
-  for (Rank i = 0; i < session_.size() && moved.size() < kMostLinks; ++i) {
-    const Rank peer = (first + i) % session_.size();
-    next_link_ = (peer + 1) % session_.size();
-    if (peer == session_.me || are_on_one_host(*session_.all, peer, session_.me)) continue;
-    const std::optional<transport::LinkUse> use = session_.links->use(peer);
-    if (!use) continue;
-    int64_t& before = moved_[peer];
-    const int64_t bytes = use->sent_bytes + use->awaited_bytes;
-    if (bytes == before) continue;
-    before = bytes;
-    moved.push_back({.with = peer,
-                     .sent = {.bytes = use->sent_bytes, .busy = use->busy, .pauses = use->pauses},
-                     .received = {.awaited_bytes = use->awaited_bytes, .awaited = use->awaited}});
-  }
-  return moved;
 }
 
 std::vector<control::Unreached> Observer::unreached() const {

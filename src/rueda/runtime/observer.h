@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -79,7 +78,6 @@ class Observer {
   [[nodiscard]] std::string describe(Rank rank) const;
   void look_at_processes(Nanos now);
   void read_news(Nanos now);
-  std::vector<control::LinkFact> look_at_links(Nanos now);
   [[nodiscard]] std::vector<control::Unreached> unreached() const;
 
   const Session& session_;
@@ -92,9 +90,6 @@ class Observer {
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
   std::optional<status::JobNews> job_news_;   // at the last look
   std::vector<control::StalledTensor> in_plan_;
-  std::map<Rank, int64_t> moved_;  // bytes to and from ranks of other hosts, at the last look
-  Rank next_link_ = 0;             // at which the next look begins
-  Nanos links_at_ = 0;
   ProcessUse use_;
   Nanos next_look_;
   std::atomic<Nanos> input_since_{0};

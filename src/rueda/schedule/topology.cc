@@ -10,15 +10,6 @@ int32_t Topology::host_count() const {
   return host_of.empty() ? 0 : *std::max_element(host_of.begin(), host_of.end()) + 1;
 }
 
-bool Topology::is_regular() const {
-  const int32_t hosts = host_count();
-  if (hosts == 0 || size() % hosts != 0) return false;
-  const Rank per_host = size() / hosts;
-  for (Rank rank = 0; rank < size(); ++rank)
-    if (host_of[rank] != rank / per_host) return false;
-  return true;
-}
-
 std::vector<std::vector<Rank>> Topology::members() const {
   std::vector<std::vector<Rank>> members(host_count());
   for (Rank rank = 0; rank < size(); ++rank) members[host_of[rank]].push_back(rank);

@@ -25,8 +25,6 @@ struct Topology {
   [[nodiscard]] Rank size() const { return static_cast<Rank>(host_of.size()); }
   [[nodiscard]] int32_t host_count() const;
   [[nodiscard]] bool is_single_host() const { return host_count() <= 1; }
-  // Whether every host has the same number of ranks and the ranks of each host are consecutive.
-  [[nodiscard]] bool is_regular() const;
   [[nodiscard]] std::vector<std::vector<Rank>> members() const;  // of each host, in ascending order
   [[nodiscard]] Topology as_single_host()
       const;  // as if all ranks were on one host, at the cost of their slowest link

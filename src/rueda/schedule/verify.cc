@@ -168,7 +168,6 @@ RankTotals totals_of(const Spec& spec, const Schedule& schedule) {
       ++totals.messages_sent;
       totals.bytes_sent += step.from.count * bytes;
     }
-    if (is_receive(step)) totals.bytes_received += step.to.count * bytes;
   }
   return totals;
 }

@@ -25,7 +25,6 @@ struct RankTotals {
   int64_t steps = 0;
   int64_t messages_sent = 0;
   int64_t bytes_sent = 0;
-  int64_t bytes_received = 0;
 };
 
 struct Report {

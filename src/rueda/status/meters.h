@@ -76,7 +76,6 @@ class Meters {
   Count other_late_ns{0};
   Count stalls{0};  // warnings, on the coordinator
   Count plans_begun{0}, plans_left{0};
-  Count epochs_lost{0};
   Count link_bytes{0}, link_bytes_per_s{0};  // sent to other hosts, at the last look
 
  private:

@@ -33,8 +33,6 @@ class StagedCall {
   StagedCall(const Call& call, size_t section_bytes);
 
   [[nodiscard]] bool is_on_device() const { return is_on_device_; }
-  // This member has joined: it has no tensors, and perhaps no device.
-  [[nodiscard]] bool has_tensors() const { return has_tensors_; }
   // Whether it has sections to fetch, or to start, now or later. A call that has failed on all members alike
   // goes no further, and of one that is taken back only the first section was started anywhere.
   [[nodiscard]] bool wants_fetch() const {

@@ -109,7 +109,6 @@ class LocalBackend final : public Backend {
   uint64_t calls_ = 0;  // calls of this backend so far; its parity chooses slot and table
   std::vector<User> slot_users_[2], stage_users_;
   std::vector<const void*> sources_;
-  std::vector<std::byte> block_;
 };
 
 }  // namespace rueda::backend

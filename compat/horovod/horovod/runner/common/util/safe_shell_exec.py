@@ -14,14 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-import rueda
+from rueda.run import find_command
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
 _KEEPER_SECONDS = 10.0  # for the keeper, to kill what is left
 _KILLED = 128 + signal.SIGKILL
 _DRAIN_SECONDS = 3.0  # for output that has not been read when the command has ended
-_KEEPER = os.path.join(os.path.dirname(os.path.abspath(rueda.__file__)), "spark", "keeper.py")
 
 
 def _words(command: str | Sequence[str], env: Mapping[str, str]) -> list[str]:
@@ -43,8 +42,8 @@ class _Kept:
         writers = [writer for _, writer in pipes]
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", _KEEPER, *words],
-                env={**env, "RUEDA_KEEPER_FDS": ",".join(map(str, writers))},
+                [find_command(), "keep", "below", *map(str, writers), *words],
+                env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=writers,

@@ -1,12 +1,12 @@
 // Which links are slow, with what each has sent in 10 s.
-#include "rueda/trace/link_speeds.h"
+#include "timeline/link_speeds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
-namespace rueda::trace::link_speeds_test {
+namespace rueda::timeline::link_speeds_test {
 namespace {
 
 using testing::IsEmpty;
@@ -192,4 +192,4 @@ TEST(LinkSpeeds, numbers_of_damaged_files_are_harmless) {
 }
 
 }  // namespace
-}  // namespace rueda::trace::link_speeds_test
+}  // namespace rueda::timeline::link_speeds_test

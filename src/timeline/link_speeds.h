@@ -1,5 +1,4 @@
-// Which links between hosts are slow, from what the network stacks counted: rank 0 asks while the job runs,
-// `rueda timeline summary` afterwards. Pure.
+// Which links between hosts are slow, from what the network stacks of all ranks counted. Pure.
 //
 // The speed of a link is the bytes that it moved divided by the time for which it was busy, so a link that
 // waits for a late rank is not slow. A link is slow if it does less than half of what the median of the
@@ -14,7 +13,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
 
-namespace rueda::trace {
+namespace rueda::timeline {
 
 // What one end has sent to the other. The sender counts the first three, the receiver the next two.
 struct LinkTotal {
@@ -23,11 +22,10 @@ struct LinkTotal {
   int64_t pauses = 0;         // how often it ran out of bytes to send; 0: not known
   int64_t awaited_bytes = 0;  // which arrived while the receiver waited for the rest of a message
   Nanos awaited = 0;          // for so long it did
-  Nanos covered = 0;          // for so long this was counted; 0: as long as all others
 
   LinkTotal& operator+=(const LinkTotal& more);
 };
-// What was counted from one look to a later one; `covered` is not set.
+// What was counted from one look to a later one.
 LinkTotal operator-(const LinkTotal& later, const LinkTotal& before);
 // What a look between these two would have seen if it had come evenly. part: of the time between them.
 LinkTotal between(const LinkTotal& before, const LinkTotal& after, double part);
@@ -62,4 +60,4 @@ std::vector<SlowLink> find_slow_links(const LinkTotals& totals);
 std::map<Rank, double> fastest_out(const LinkTotals& totals);
 std::map<Rank, double> fastest_in(const LinkTotals& totals);
 
-}  // namespace rueda::trace
+}  // namespace rueda::timeline

@@ -1,9 +1,9 @@
-#include "rueda/trace/link_speeds.h"
+#include "timeline/link_speeds.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace rueda::trace {
+namespace rueda::timeline {
 namespace {
 
 constexpr double kSlow = 0.5;  // of what the median of the others does
@@ -110,9 +110,7 @@ Speeds fastest(const LinkTotals& totals, EndOf end, int step = kLongStep) {
 // Those that move much more than others in this direction.
 std::map<Rank, bool> crowded(const LinkTotals& totals, EndOf end) {
   Speeds bytes;
-  for (const auto& [link, total] : totals)
-    bytes[end(link)] += static_cast<double>(total.bytes) /
-                        (total.covered > 0 ? static_cast<double>(total.covered) / kSecond : 1);
+  for (const auto& [link, total] : totals) bytes[end(link)] += static_cast<double>(total.bytes);
   std::map<Rank, bool> is_crowded;
   for (const auto& [one, mine] : bytes)
     is_crowded[one] = bytes.size() > 2 && mine > kMovesMore * median_of_others(bytes, one);
@@ -241,7 +239,6 @@ LinkTotal& LinkTotal::operator+=(const LinkTotal& more) {
   pauses += more.pauses;
   awaited_bytes += more.awaited_bytes;
   awaited += more.awaited;
-  covered = std::max(covered, more.covered);
   return *this;
 }
 
@@ -280,4 +277,4 @@ std::vector<SlowLink> find_slow_links(const LinkTotals& totals) { return Search(
 std::map<Rank, double> fastest_out(const LinkTotals& totals) { return fastest(totals, sender_of); }
 std::map<Rank, double> fastest_in(const LinkTotals& totals) { return fastest(totals, receiver_of); }
 
-}  // namespace rueda::trace
+}  // namespace rueda::timeline
