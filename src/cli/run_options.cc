@@ -15,7 +15,7 @@
 #include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
 

@@ -16,7 +16,7 @@
 #include "timeline/job.h"
 #include "timeline/output_file.h"
 #include "timeline/record_files.h"
-#include "timeline/summary.h"
+#include "timeline/summarize.h"
 #include "timeline/trace_writer.h"
 #include "timeline/units.h"
 

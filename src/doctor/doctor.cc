@@ -11,7 +11,7 @@
 #include "doctor/machine.h"
 #include "doctor/settings.h"
 #include "doctor/transports.h"
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 
 namespace rueda::doctor {
 

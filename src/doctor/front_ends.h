@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "doctor/doctor.h"
 #include "doctor/python.h"
 #include "doctor/report.h"
 #include "rueda/base/clock.h"

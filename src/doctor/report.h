@@ -1,7 +1,9 @@
 // What was found, as values. Pure.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rueda::doctor {
@@ -26,6 +28,9 @@ struct Section {
 };
 
 using Report = std::vector<Section>;
+
+// What is looked at now, for somebody who waits.
+using Progress = std::function<void(std::string_view what)>;
 
 bool is_broken(const Report& report);
 std::string page(const Report& report);

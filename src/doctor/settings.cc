@@ -1,6 +1,6 @@
 #include "doctor/settings.h"
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/base/setting_names.h"
 
 namespace rueda::doctor {

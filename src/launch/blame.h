@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "launch/report.h"
+#include "launch/ending.h"
 
 namespace rueda::launch {
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "launch/ending.h"
 #include "launch/processes.h"
-#include "launch/report.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/process.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launch/agent_messages.h"
+#include "launch/ending.h"
 #include "launch/hosts.h"
-#include "launch/report.h"
 
 namespace rueda::launch {
 

@@ -16,6 +16,7 @@
 #include "launch/notices.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
+#include "launch/report.h"
 #include "rueda/status/folder.h"
 #include "rueda/store/arrived.h"
 #include "rueda/store/ended.h"

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "launch/ending.h"
 #include "launch/output.h"
-#include "launch/report.h"
 
 namespace rueda::launch {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/report.h"
+#include "launch/ending.h"
 #include "rueda/base/clock.h"
 
 namespace rueda::launch {

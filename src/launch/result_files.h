@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "launch/report.h"
+#include "launch/ending.h"
 #include "rueda/base/status.h"
 
 namespace rueda::launch {

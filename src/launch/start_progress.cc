@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "launch/report.h"
+#include "launch/ending.h"
 
 namespace rueda::launch {
 namespace {

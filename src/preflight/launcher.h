@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "preflight/outcome.h"
-#include "preflight/preflight.h"
+#include "preflight/request.h"
 
 namespace rueda::preflight {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "rueda/trace/record_file.h"
-#include "timeline/words.h"
+#include "timeline/units.h"
 
 namespace rueda::timeline {
 

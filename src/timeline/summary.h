@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "rueda/base/status.h"
 #include "timeline/attribution.h"
 #include "timeline/job.h"
 #include "timeline/step_samples.h"
@@ -142,8 +141,6 @@ struct Summary {
   std::vector<std::string> remarks;
 };
 
-// Reads the files of the job once more.
-Result<Summary> summarize(const Job& job, Names& names);
 // What to do, from everything else in the summary. Pure.
 std::vector<Advice> advise(const Summary& summary);
 

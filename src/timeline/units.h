@@ -35,4 +35,11 @@ inline std::string percent_text(double part) {
   return std::abs(percent) < 9.95 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
+// Names of programs and hosts must not move the cursor of the terminal: control characters become "?".
+inline std::string for_terminal(std::string text) {
+  for (char& c : text)
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
+  return text;
+}
+
 }  // namespace rueda::timeline

@@ -258,12 +258,6 @@ std::string late_transfers_text(const Summary& summary) {
       link_text(summary, links.front()));
 }
 
-std::string for_terminal(std::string text) {
-  for (char& c : text)
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
-  return text;
-}
-
 double length_of(const RankSummary& rank) {
   double length = 0;
   for (const double share : rank.shares) length += share;

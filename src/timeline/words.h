@@ -61,8 +61,6 @@ std::string link_text(const Summary& summary, const SlowLink& link);
 std::vector<SlowLink> slow_links_of(const Summary& summary);
 // Where the table of ranks blames one whose transfers last longer; "": it does not.
 std::string late_transfers_text(const Summary& summary);
-// Names of programs and hosts must not move the cursor of the terminal: control characters become "?".
-std::string for_terminal(std::string text);
 // Of an average step of the rank, in nanoseconds.
 double length_of(const RankSummary& rank);
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/store/world.h"
 
 namespace {

@@ -16,6 +16,7 @@ def tidy():
     """The modules of tools/tidy, importable only while these tests run."""
     sys.path.insert(0, str(TIDY))
     try:
+        import classes
         import layers
         import source
         import symbols
@@ -28,6 +29,7 @@ def tidy():
 
     modules = Modules()
     modules.layers, modules.text, modules.symbols, modules.Source = layers, text, symbols, source.Source
+    modules.classes = classes
     return modules
 
 
@@ -92,7 +94,18 @@ def test_an_include_cycle_is_reported_once(tidy):
     }
     findings = tidy.layers.check(with_readmes(tidy, **files))
     assert rules(findings) == ["include-cycle"]
-    assert "a.h -> rueda/base/b.h -> rueda/base/c.h -> rueda/base/a.h" in findings[0].sentence
+    assert "rueda/base/a -> rueda/base/b -> rueda/base/c -> rueda/base/a" in findings[0].sentence
+
+
+def test_a_header_and_its_source_are_one_unit(tidy):
+    files = {
+        "src/rueda/base/a.h": "",
+        "src/rueda/base/a.cc": '#include "rueda/base/a.h"\n\n#include "rueda/base/b.h"\n',
+        "src/rueda/base/b.h": '#include "rueda/base/a.h"\n',
+    }
+    findings = tidy.layers.check(with_readmes(tidy, **files))
+    assert [(f.path, f.line, f.rule) for f in findings] == [("src/rueda/base/b.h", 1, "include-cycle")]
+    assert findings[0].sentence == "rueda/base/a -> rueda/base/b -> rueda/base/a"
 
 
 def test_a_diamond_is_no_cycle(tidy):
@@ -197,6 +210,101 @@ def test_braces_in_literals_and_comments_do_not_count(tidy):
 def test_python_functions_are_measured(tidy):
     text = "def f():\n" + "    g()\n" * 95
     assert rules(tidy.text.check(tidy.Source("python/rueda/a.py", text))) == ["function-length"]
+
+
+CLASS = """
+namespace rueda {
+// class Comment {
+struct Forward;
+template <typename T, typename U = int>
+class Sized final : public Base<T, U> {
+ public:
+  explicit Sized(std::map<int, U> map = {}) : map_{std::move(map)}, second_(2) {}
+  Sized(const Sized&) = delete;
+  [[nodiscard]] bool operator==(const Sized& other) const = default;
+  bool operator()(int a, int b) const { return a < b; }
+  virtual auto name() const -> std::function<void(int)>;
+  static int count(int of);
+  friend class Other;
+  friend bool operator<(const Sized& a, const Sized& b) { return false; }
+  using Key = std::pair<int, int>;
+  enum class State : uint8_t { kOne, kTwo };
+  static constexpr int kMost = 3;
+  struct Inner {
+    int value = 0;
+    void run();
+  };
+
+ private:
+  std::map<int, U> map_;
+  int first_ = f(1, 2), second_ = 0;
+  std::function<bool(int, int)> ask_ = [](int a, int b) { return a; };
+  alignas(64) char bytes_[16] = {};
+  void (*callback_)(int) = nullptr;
+  struct {
+    int x;
+  } point_;
+};
+}  // namespace rueda
+"""
+
+
+def sized(tidy, name: str, *others: str):
+    sources = [tidy.Source("src/rueda/base/a.h", CLASS)]
+    sources += [tidy.Source(f"src/rueda/base/part{i}.cc", text) for i, text in enumerate(others)]
+    return next(each for each in tidy.classes.measure(sources) if each.name == name)
+
+
+def test_members_and_functions_of_a_class_are_counted(tidy):
+    one = sized(tidy, "Sized")
+    assert (one.members, one.functions) == (7, 4)
+    assert one.lines == CLASS.count("\n") - 5  # from its template to its closing brace
+    inner = sized(tidy, "Sized::Inner")
+    assert (inner.members, inner.functions, inner.lines) == (1, 1, 4)
+
+
+def test_a_class_is_measured_over_all_its_files(tidy):
+    body = "rueda::Sized::Key Sized::{}(int a) {{\n  if (a) {{\n    g();\n  }}\n}}\n"
+    texts = [body.format("f"), "namespace rueda {\n" + body.format("g") + body.format("h") + "}\n"]
+    assert sized(tidy, "Sized", *texts).lines == sized(tidy, "Sized").lines + 3 * 5
+    inner = sized(tidy, "Sized::Inner", "void rueda::Sized::Inner::run() {\n}\n")
+    assert inner.lines == 4 + 2
+
+
+def class_with(members: int, functions: int) -> str:
+    return "class A {\n" + "  int a_;\n" * members + "  void f();\n" * functions + "};\n"
+
+
+@pytest.mark.parametrize(
+    ("members", "functions", "larger", "expected"),
+    [
+        (24, 32, {}, []),
+        (25, 33, {}, [False, False]),
+        (31, 41, {}, [True, True]),
+        (99, 3, {}, []),  # a record of values
+        (31, 4, {"members": 31}, [False]),
+        (32, 4, {"members": 31}, [True]),
+        (31, 4, {"members": 32}, [True]),  # it has shrunk: so must its entry
+    ],
+)
+def test_class_size_warns_then_fails(tidy, members, functions, larger, expected):
+    source = tidy.Source("src/rueda/base/a.h", class_with(members, functions))
+    findings = list(tidy.classes.check([source], {"src/rueda/base/a.h A": larger}))
+    assert [f.is_error for f in findings if f.rule == "class-size"] == expected
+
+
+def test_lines_of_a_class_are_limited(tidy):
+    header = tidy.Source("src/rueda/base/a.h", "class A {\n  void f();\n};\n")
+    parts = [f"void A::f{i}() {{\n" + "  g();\n" * 98 + "}\n" for i in range(5)]
+    sources = [header, *(tidy.Source(f"src/rueda/base/a_{i}.cc", text) for i, text in enumerate(parts))]
+    findings = list(tidy.classes.check(sources, {}))
+    assert [(f.path, f.is_error) for f in findings] == [("src/rueda/base/a.h", True)]
+    assert "503 lines in all its files" in findings[0].sentence
+
+
+def test_an_entry_of_a_class_that_is_gone_is_found(tidy):
+    source = tidy.Source("src/rueda/base/a.h", "")
+    assert rules(tidy.classes.check([source], {"src/rueda/base/a.h A": {"lines": 600}})) == ["class-size"]
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(400, []), (401, [False]), (501, [True])])

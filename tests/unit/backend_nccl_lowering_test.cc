@@ -6,7 +6,6 @@
 #include <array>
 
 #include "rueda/backend/nccl/meetings.h"
-#include "rueda/backend/nccl/nccl.h"
 
 namespace rueda::nccl::backend_nccl_lowering_test {
 namespace {
@@ -76,19 +75,18 @@ TEST(NcclLowering, averages_are_divided_once_at_the_end_except_those_of_float16)
 }
 
 TEST(NcclLowering, nccl_adds_what_it_has_a_type_for_and_moves_everything) {
-  using backend::NcclBackend;
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
     const bool is_added = dtype != DType::kBool && dtype != DType::kInt16 && dtype != DType::kUint16;
-    EXPECT_EQ(NcclBackend::runs(spec_of(Collective::kAllreduce, dtype)), is_added) << name_of(dtype);
-    EXPECT_TRUE(NcclBackend::runs(spec_of(Collective::kAlltoall, dtype)));
+    EXPECT_EQ(runs(spec_of(Collective::kAllreduce, dtype)), is_added) << name_of(dtype);
+    EXPECT_TRUE(runs(spec_of(Collective::kAlltoall, dtype)));
   }
   for (const DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kInt32}) {
     schedule::Spec adasum = spec_of(Collective::kAllreduce, dtype);
     adasum.op = ReduceOp::kAdasum;
-    EXPECT_EQ(NcclBackend::runs(adasum), dtype != DType::kInt32);
+    EXPECT_EQ(runs(adasum), dtype != DType::kInt32);
   }
-  EXPECT_FALSE(NcclBackend::runs(spec_of(Collective::kBarrier)));
+  EXPECT_FALSE(runs(spec_of(Collective::kBarrier)));
 }
 
 TEST(NcclIntroduction, the_first_member_that_cannot_go_on_is_named_with_its_reason) {

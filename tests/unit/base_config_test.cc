@@ -1,4 +1,5 @@
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
+#include "rueda/base/config_texts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

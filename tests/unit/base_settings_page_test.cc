@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 
 namespace rueda::base_settings_page_test {
 namespace {

@@ -19,7 +19,7 @@ using backend::Backend;
 using backend::Call;
 
 // Runs calls until it is told that they are done.
-class FakeBackend final : public Backend {
+class FakeBackend final : public Backend, public backend::Cancellation {
  public:
   FakeBackend(DType mine, size_t room) : mine_(mine), room_(room) {}
 
@@ -28,7 +28,7 @@ class FakeBackend final : public Backend {
     EXPECT_EQ(memory.ready, nullptr) << "the answer must not depend on it";
     return spec.dtype == mine_ && (takes_devices || memory.kind != MemoryKind::kDevice);
   }
-  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] backend::Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t) const override { return running_.size() < room_; }
   void start(const Call& call) override {
     ASSERT_TRUE(has_room(call.order));

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rueda/trace/recorder.h"
-#include "timeline/summary.h"
+#include "timeline/summarize.h"
 
 namespace rueda::timeline {
 

@@ -1,7 +1,7 @@
-// Prints docs/settings.md: the table of base/config.h is the only place where a setting is described.
+// Prints docs/settings.md: the table of base/config_table.h is the only place where a setting is described.
 #include <cstdio>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 
 int main() {
   const std::string page = rueda::config_markdown();

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import List
 
+import classes
 import layers
 import symbols
 import text
@@ -54,6 +55,7 @@ def check(sources: List[Source]) -> List[Finding]:
     for source in sources:
         findings += text.check(source)
     findings += layers.check(sources)
+    findings += classes.check(sources)
     return findings
 
 

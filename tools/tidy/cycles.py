@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Callable, Collection, Dict, Iterable, Iterator, List, Tuple
 
-from source import Finding, Source
+from source import Finding
 
-Edges = Callable[[str], Iterable[Tuple[int, str]]]  # name -> (line, name it refers to)
+Edges = Callable[[str], Iterable[Tuple[str, int, str]]]  # name -> (path, line, name it refers to there)
 
 
-def check_cycles(known: Dict[str, Source], edges: Edges, rule: str) -> Iterator[Finding]:
+def check_cycles(known: Collection[str], edges: Edges, rule: str) -> Iterator[Finding]:
     """Depth-first search; each cycle is reported once, at the line that closes it."""
     state: Dict[str, int] = {}  # 1 on the current path, 2 finished
     for start in known:
@@ -24,12 +24,12 @@ def check_cycles(known: Dict[str, Source], edges: Edges, rule: str) -> Iterator[
                 work.pop()
                 state[path.pop()] = 2
                 continue
-            number, target = step
+            place, number, target = step
             if target not in known:
                 continue
             if state.get(target) == 1:
                 ring = " -> ".join([*path[path.index(target) :], target])
-                yield Finding(known[path[-1]].path, number, rule, ring)
+                yield Finding(place, number, rule, ring)
             elif target not in state:
                 state[target] = 1
                 path.append(target)

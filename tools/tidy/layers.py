@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import python_layers
 from cycles import check_cycles
@@ -45,6 +45,11 @@ def module_of(path: str) -> Optional[str]:
     if len(parts) >= 2 and parts[0] in (*PROGRAMS, "plugins"):
         return parts[0]
     return None
+
+
+def unit_of(path: str) -> str:
+    """What a header and its source have in common."""
+    return path.rpartition(".")[0]
 
 
 def includes(source: Source) -> Iterator[Tuple[int, str]]:
@@ -99,9 +104,19 @@ def check_edges(source: Source) -> Iterator[Finding]:
 
 
 def check_includes(sources: List[Source]) -> Iterator[Finding]:
-    """No file includes itself through others."""
-    known = {s.path[len("src/") :]: s for s in sources if s.path.startswith("src/") and s.is_cpp}
-    yield from check_cycles(known, lambda name: includes(known[name]), "include-cycle")
+    """No unit includes itself through others. A header and its source are one unit."""
+    units: Dict[str, List[Source]] = {}
+    for source in sources:
+        if source.path.startswith("src/") and source.is_cpp:
+            units.setdefault(unit_of(source.path[len("src/") :]), []).append(source)
+
+    def targets(unit: str) -> Iterator[Tuple[str, int, str]]:
+        for source in units[unit]:
+            for number, path in includes(source):
+                if unit_of(path) != unit:
+                    yield source.path, number, unit_of(path)
+
+    yield from check_cycles(units, targets, "include-cycle")
 
 
 def check_readmes(sources: List[Source]) -> Iterator[Finding]:

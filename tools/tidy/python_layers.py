@@ -79,12 +79,12 @@ def check_imports(sources: List[Source]) -> Iterator[Finding]:
     """No module imports itself through others."""
     known = {module_of(s.path): s for s in sources}
 
-    def targets(module: str) -> Iterator[Tuple[int, str]]:
+    def targets(module: str) -> Iterator[Tuple[str, int, str]]:
         for number, target in imports(known[module]):
             while target and target not in known:
                 target = target.rpartition(".")[0]  # a name in a module
             if target and target != module:
-                yield number, target
+                yield known[module].path, number, target
 
     yield from check_cycles(known, targets, "import-cycle")
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "rueda/backend/device_event.h"
-#include "rueda/base/check.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -94,6 +93,25 @@ struct Done {
   std::optional<size_t> segment = std::nullopt;
 };
 
+// How calls are cancelled that some member has not started and never will. Only backends that can do it
+// implement this. Engine thread only.
+class Cancellation {
+ public:
+  virtual ~Cancellation() = default;
+  // Sends nothing more for this call until resume() or take_back(). progress() must not have returned the
+  // call yet. Returns how many messages were sent for it so far to each member of its group; empty if nobody
+  // needs to know.
+  virtual std::vector<int32_t> pause(CallId) { return {}; }
+  virtual void resume(CallId) {}
+  // Takes back a running call that some member has not started and never will. The call is done as soon as
+  // nothing holds its buffers any more. arrivals: how many messages each member has sent to me for it, as its
+  // pause() returned; empty if nobody needs to know. The next calls of its group have another generation.
+  virtual void take_back(CallId call, std::span<const int32_t> arrivals) = 0;
+  // The counterpart of take_back() on a member that never started the call: receives in its place what the
+  // others have sent, and throws it away.
+  virtual void discard(const Call& call, std::span<const int32_t> arrivals) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -107,8 +125,8 @@ class Backend {
   // Whether the tensors of a fused call are copied to one place and back. If so, large tensors
   // should travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
-  // Whether a call may have may_be_taken_back set.
-  [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }
+  // Null: no call may have may_be_taken_back set.
+  [[nodiscard]] virtual Cancellation* cancellation() { return nullptr; }
 
   // How large buckets of a learned plan should be that hold such calls, if the backend has found that out;
   // otherwise 0. Rank 0 makes the plans and alone asks, so members may answer differently.
@@ -140,25 +158,6 @@ class Backend {
   // false if there is something to do already. In both cases wake_up() must follow.
   virtual bool prepare_sleep() { return true; }
   virtual void wake_up() {}
-
-  // ---- only if can_take_back() ----
-
-  // Sends nothing more for this call until resume() or take_back(). progress() must not have returned the
-  // call yet. Returns how many messages were sent for it so far to each member of its group; empty if nobody
-  // needs to know.
-  virtual std::vector<int32_t> pause(CallId) { return {}; }
-  virtual void resume(CallId) {}
-  // Takes back a running call that some member has not started and never will. The call is done as soon as
-  // nothing holds its buffers any more. arrivals: how many messages each member has sent to me for it, as its
-  // pause() returned; empty if nobody needs to know. The next calls of its group have another generation.
-  virtual void take_back(CallId, std::span<const int32_t> /*arrivals*/) {
-    RUEDA_CHECK(false, "this backend takes no call back");
-  }
-  // The counterpart of take_back() on a member that never started the call: receives in its place what the
-  // others have sent, and throws it away.
-  virtual void discard(const Call& /*call*/, std::span<const int32_t> /*arrivals*/) {
-    RUEDA_CHECK(false, "this backend takes no call back");
-  }
 };
 
 }  // namespace rueda::backend

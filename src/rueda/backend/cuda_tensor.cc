@@ -27,4 +27,18 @@ Status TensorChecks::find_fault(const Segment& segment) {
   return Status::ok();
 }
 
+Status check_tensors(cuda::Devices& devices, std::span<const Segment> segments,
+                     std::optional<size_t>& culprit) {
+  TensorChecks tensors;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].memory.device < 0) continue;  // a rank that has joined
+    culprit = i;
+    const auto device = devices.get(segments[i].memory.device);
+    if (!device.is_ok()) return {Code::kUnavailable, device.status().why};
+    if (const Status fault = tensors.check(device.value(), segments[i]); !fault.is_ok()) return fault;
+  }
+  culprit.reset();
+  return Status::ok();
+}
+
 }  // namespace rueda::backend

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "rueda/backend/backend.h"
 #include "rueda/memory/cuda/device.h"
@@ -25,5 +26,10 @@ class TensorChecks {
   std::optional<cuda::ScopedContext> current_;  // that of device_
   void* ready_ = nullptr;                       // the last event that can be waited for
 };
+
+// Checks all of them, on this rank alone: a library would fail on the device, or take part in what is being
+// captured. culprit: the segment that cannot be used, if one cannot.
+Status check_tensors(cuda::Devices& devices, std::span<const Segment> segments,
+                     std::optional<size_t>& culprit);
 
 }  // namespace rueda::backend

@@ -37,6 +37,17 @@ Result<std::unique_ptr<Gpu>> Gpu::open(cuda::Devices& devices, int32_t ordinal, 
   return std::unique_ptr<Gpu>(new Gpu(std::move(stream).value(), std::move(kernels).value(), copies));
 }
 
+Result<std::unique_ptr<Gpu>> Gpu::open(cuda::Devices& devices, std::span<const Segment> segments,
+                                       Rank local_rank, Copies copies) {
+  const auto has_tensor = [](const Segment& one) { return one.input != nullptr || one.output != nullptr; };
+  const auto tensor = std::ranges::find_if(segments, has_tensor);
+  const Result<int32_t> ordinal = tensor != segments.end()
+                                      ? Result<int32_t>(tensor->memory.device)
+                                      : cuda::usual_ordinal(devices.driver(), local_rank);
+  if (!ordinal.is_ok()) return ordinal.status();
+  return open(devices, ordinal.value(), copies);
+}
+
 Gpu::Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels, Copies copies)
     : stream_(std::move(stream)),
       kernels_(std::move(kernels)),

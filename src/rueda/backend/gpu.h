@@ -19,8 +19,9 @@ namespace rueda::backend {
 
 class Gpu {
  public:
-  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, int32_t ordinal,
-                                           Copies copies = Copies::kNeeded);
+  // The GPU on which these tensors lie, or without tensors the usual one of this local rank.
+  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, std::span<const Segment> segments,
+                                           Rank local_rank, Copies copies = Copies::kNeeded);
 
   [[nodiscard]] const std::shared_ptr<const cuda::Device>& device() const { return stream_->device(); }
   [[nodiscard]] cuda::Stream& stream() { return *stream_; }
@@ -34,6 +35,7 @@ class Gpu {
   Result<std::shared_ptr<CudaEvent>> launched(cuda::Devices& devices, std::span<const Segment> segments);
 
  private:
+  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, int32_t ordinal, Copies copies);
   Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels, Copies copies);
   std::unique_ptr<cuda::Stream> stream_;
   std::unique_ptr<cuda::Kernels> kernels_;

@@ -1,14 +1,10 @@
-// One typed table parses, validates, prints and documents every setting. A bad value is refused, and the
-// message names its variable. RUEDA_X is read first, then the HOROVOD_ name, so that existing job
-// scripts keep working.
+// The settings as values, and what an entry of the table in config_table.h says of one.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "rueda/base/status.h"
 #include "rueda/base/transport_names.h"
@@ -77,24 +73,5 @@ struct ConfigEntry {
   std::function<Status(Config&, std::string_view text)> parse;
   std::function<std::string(const Config&)> print;
 };
-
-std::span<const ConfigEntry> config_table();
-
-// Reads variables with get_env (nullptr = unset). The error names the variable, its value and
-// the allowed range.
-Result<Config> parse_config(const std::function<const char*(const char*)>& get_env);
-
-// One sentence for each setting that parse_config would refuse.
-std::vector<std::string> refused_settings(const std::function<const char*(const char*)>& get_env);
-
-// One sentence for each Horovod setting that is set but has no effect in this version, with the reason. Log
-// them once, on rank 0.
-std::vector<std::string> ignored_settings(const std::function<const char*(const char*)>& get_env);
-
-// The whole table as a Markdown page, which is docs/settings.md.
-std::string config_markdown();
-
-// "1/true/yes/on" and "0/false/no/off" in any letter case.
-Result<bool> parse_boolean(std::string_view text);
 
 }  // namespace rueda

@@ -1,5 +1,5 @@
 // docs/settings.md, printed from the table of settings.
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 
 namespace rueda {
 

@@ -24,6 +24,9 @@ std::optional<T> number_in(std::string_view text) {
   return value;
 }
 
+// "1/true/yes/on" and "0/false/no/off" in any letter case.
+Result<bool> parse_boolean(std::string_view text);
+
 // `want` says what is allowed; the table puts variable, value and range into the sentence.
 inline Status refused(const std::string& want) { return {Code::kInvalidArgument, want}; }
 

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/base/nearest.h"
 
 namespace rueda {

@@ -11,6 +11,7 @@
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/capi/life.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
 

@@ -1,7 +1,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/forks.h"
 #include "rueda/capi/json_text.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/capi/state.h"
 #include "rueda/memory/cuda/buffers.h"
 #include "rueda/memory/cuda/events.h"

@@ -6,31 +6,21 @@
 #include <memory>
 #include <mutex>
 
-#include "rueda/capi/state.h"
-
 namespace rueda::capi {
 namespace {
 
-std::mutex g_mutex;                    // held from before a fork until after it
+std::mutex g_mutex;  // held from before a fork until after it
+std::unique_ptr<Inherited> (*g_what_is_known)();
 std::unique_ptr<Inherited> g_at_fork;  // of the fork under way
 std::atomic<bool> g_is_child{false};
 std::atomic<const Inherited*> g_inherited{nullptr};
-
-std::unique_ptr<Inherited> knowledge_of(const runtime::Engine& engine) {
-  auto known = std::make_unique<Inherited>();
-  known->topology = topology_of(engine);
-  for (const int32_t id : engine.groups().ids())
-    if (const auto group = engine.groups().find(id)) known->sets.emplace(id, group->members);
-  known->description = describe_to_children(engine);
-  return known;
-}
 
 // Everything is read here, while the threads that hold locks of the engine still run: in the child such a
 // lock would stay locked for ever.
 void before_fork() {
   g_mutex.lock();
   if (g_is_child) return;  // a grandchild knows what its parent does
-  if (const auto running = engine()) g_at_fork = knowledge_of(*running);
+  g_at_fork = g_what_is_known();
 }
 
 void after_fork_in_parent() {
@@ -50,7 +40,10 @@ Topology topology_of(const runtime::Engine& engine) {
   return {.epoch = session.epoch, .rank = session.me, .size = session.size(), .place = session.place};
 }
 
-void watch_forks() { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+void watch_forks(std::unique_ptr<Inherited> (*what_is_known)()) {
+  g_what_is_known = what_is_known;
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 bool is_forked_child() { return g_is_child.load(std::memory_order_relaxed); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,13 @@ struct Inherited {
   std::string description;                    // rueda_describe, without what only the engine can tell
 };
 
-// From now on children of fork() are told what the engine knows. Once, before there is an engine.
-void watch_forks();
+inline constexpr const char* kForkedSentence =
+    "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
+    "start processes that use collectives with the \"spawn\" method.";
+
+// From now on children of fork() are told what is known at the fork; null: there is no engine. Once, before
+// there is one.
+void watch_forks(std::unique_ptr<Inherited> (*what_is_known)());
 // Whether this process was forked after watch_forks(). It must not take a lock that another thread may have
 // held at the fork.
 bool is_forked_child();

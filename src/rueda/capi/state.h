@@ -14,6 +14,7 @@ namespace rueda::capi {
 
 // Null before init, after shutdown and in a forked child.
 std::shared_ptr<runtime::Engine> engine();
+void set_engine(std::shared_ptr<runtime::Engine> engine);
 
 // For whom an init of this process waits.
 const runtime::InitWait& init_wait();
@@ -31,11 +32,10 @@ void trim_shared_buffers();
 void keep_detached(runtime::OwnedMemory memory);
 bool release_detached(void* memory);
 
-Status init(runtime::InitOptions options);
-void shutdown();
-
 // Of all epochs of this process.
 trace::Timeline& timeline();
+std::shared_ptr<trace::Timeline> shared_timeline();
+runtime::RendezvousPoint& rendezvous();
 
 // Keeps the sentence for rueda_last_error() and returns the code.
 int fail(const Status& why);

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <optional>
 
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 #include "rueda/base/descriptors.h"
 #include "rueda/base/log.h"
 #include "rueda/base/process.h"

@@ -9,6 +9,8 @@
 namespace rueda::runtime {
 namespace {
 
+using Origin = DispatchItem::Origin;
+
 // How many responses may overtake one whose backend is busy: enough to keep other backends at work.
 constexpr size_t kLookAhead = 16;
 
@@ -254,7 +256,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   item.is_taken_back = is_discarded;
   mark_started(batch, true);
   running_.push_back(std::move(owner));
-  if (is_discarded) return item.backend->discard(call, item.arrivals);
+  if (is_discarded) return item.cancellation().discard(call, item.arrivals);
   count(counters_.batches);
   count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
   count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
@@ -306,14 +308,14 @@ std::vector<control::BucketUnderWay> Dispatcher::pause() {
   for (const auto& item : running_)
     if (item->is_open_bucket())
       buckets.push_back(
-          {.bucket = static_cast<int64_t>(item->order), .sent = item->backend->pause(item->id)});
+          {.bucket = static_cast<int64_t>(item->order), .sent = item->cancellation().pause(item->id)});
   return buckets;
 }
 
 void Dispatcher::resume() {
   is_paused_ = false;
   for (const auto& item : running_)
-    if (item->is_open_bucket()) item->backend->resume(item->id);
+    if (item->is_open_bucket()) item->cancellation().resume(item->id);
 }
 
 void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
@@ -333,7 +335,7 @@ void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
   mark_ends(*item.batch, false);
   mark_started(*item.batch, false);
   item.is_taken_back = true;
-  item.backend->take_back(item.id, arrivals);
+  item.cancellation().take_back(item.id, arrivals);
 }
 
 void Dispatcher::abort() {

@@ -22,6 +22,8 @@
 
 namespace rueda::runtime {
 
+class DispatchItem;
+
 class Dispatcher {
  public:
   Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
@@ -66,8 +68,7 @@ class Dispatcher {
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
-  enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
-  class Item;  // a response that is queued or under way, and its bars in the timeline
+  using Item = DispatchItem;  // a response that is queued or under way, and its bars in the timeline
   static control::SharedBucket share(control::Bucket response) {
     return std::make_shared<const control::Bucket>(std::move(response));
   }

@@ -11,7 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "rueda/runtime/dispatcher.h"
+#include "rueda/backend/backend.h"
+#include "rueda/base/check.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/control/message_types.h"
+#include "rueda/runtime/batch.h"
 
 namespace rueda::runtime {
 
@@ -25,11 +29,13 @@ inline std::string transfer_name(std::string_view backend, Collective what) {
   return text;
 }
 
-class Dispatcher::Item final : public backend::ActivitySink {
+class DispatchItem final : public backend::ActivitySink {
  public:
-  Item(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
+  enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
+
+  DispatchItem(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
       : response(std::move(said)), origin(why), generation(call_generation), order(position) {}
-  explicit Item(control::Response said) : notice(std::move(said)) {}
+  explicit DispatchItem(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
     end_activity();
@@ -59,6 +65,12 @@ class Dispatcher::Item final : public backend::ActivitySink {
   [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
   [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
   [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
+
+  [[nodiscard]] backend::Cancellation& cancellation() const {
+    backend::Cancellation* const found = backend->cancellation();
+    RUEDA_CHECK(found != nullptr, "this backend takes no call back");
+    return *found;
+  }
 
   control::SharedBucket response;           // null: a notice
   std::optional<control::Response> notice;  // a response that is no call

@@ -55,10 +55,9 @@ backend::PeerOptions peer_options(const Session& session, bool warns_of_shared_g
 std::unique_ptr<backend::Backend> stage(const Session& session, std::unique_ptr<backend::Backend> host,
                                         std::shared_ptr<backend::Shuttles> shuttles,
                                         bool warns_of_shared_gpu) {
-  auto peers = std::make_unique<backend::PeerBackend>(std::move(host), session.devices,
-                                                      peer_options(session, warns_of_shared_gpu));
-  return std::make_unique<backend::StagedBackend>(std::move(peers), std::move(shuttles),
-                                                  staged_options(session));
+  return std::make_unique<backend::StagedBackend>(std::move(host), session.devices,
+                                                  peer_options(session, warns_of_shared_gpu),
+                                                  std::move(shuttles), staged_options(session));
 }
 
 Status add_nccl(Session& session, SessionBackends& backends) {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "rueda/runtime/operations.h"
+#include "rueda/runtime/operation.h"
 
 namespace rueda::runtime {
 namespace {

@@ -15,7 +15,6 @@
 
 namespace rueda::runtime {
 
-struct Tensor;
 struct Operation;
 
 using DeviceEvents = std::vector<std::shared_ptr<backend::DeviceEvent>>;

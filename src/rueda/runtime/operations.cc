@@ -3,10 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
-
-#include "rueda/memory/cuda/buffers.h"
 
 namespace rueda::runtime {
 namespace {
@@ -29,10 +26,6 @@ Status unknown_handle(int64_t handle) {
           "Handle " + std::to_string(handle) + " was not created or has been cleared."};
 }
 
-Status failed_on_device(const Operation& operation, const Status& why) {
-  return {why.code, "Operation " + operation.name() + " failed on its device: " + why.why};
-}
-
 // The first failure, once all events have happened: until then the device uses the buffers.
 Status wait_for_events(const Operation& operation, std::optional<Deadline> deadline) {
   Status first = operation.status;
@@ -40,7 +33,7 @@ Status wait_for_events(const Operation& operation, std::optional<Deadline> deadl
     const std::optional<Status> outcome = event->wait(deadline);
     if (!outcome)
       return {Code::kTimeout, "Operation " + operation.name() + " is still running on its device."};
-    if (first.is_ok() && !outcome->is_ok()) first = failed_on_device(operation, *outcome);
+    if (first.is_ok() && !outcome->is_ok()) first = operation.failed_on_device(*outcome);
   }
   return first;
 }
@@ -50,57 +43,6 @@ void call(const std::vector<Callback>& callbacks) {
 }
 
 }  // namespace
-
-void Release::operator()(void* memory) const {
-  if (device == nullptr) return std::free(memory);
-  cuda::DeviceBuffer::adopt(device, memory);  // and free it
-}
-
-OwnedMemory allocate_host(size_t bytes) {
-  const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
-  return OwnedMemory(std::aligned_alloc(64, rounded));
-}
-
-Result<OwnedMemory> allocate_on(const std::shared_ptr<const cuda::Device>& device, size_t bytes) {
-  Result<cuda::DeviceBuffer> made = cuda::DeviceBuffer::allocate(device, std::max<size_t>(bytes, 1));
-  if (!made.is_ok()) return made.status();
-  return OwnedMemory(made.value().release(), Release{.device = device});
-}
-
-Operation::~Operation() {
-  const bool owns_device_memory = std::ranges::any_of(tensors, [](const Tensor& tensor) {
-    return tensor.allocated != nullptr && tensor.allocated.get_deleter().device != nullptr;
-  });
-  if (!owns_device_memory) return;
-  for (const std::shared_ptr<backend::DeviceEvent>& event : events) (void)event->wait(std::nullopt);
-}
-
-int64_t Tensor::count() const {
-  int64_t product = 1;
-  for (const int64_t dim : request.shape) product *= dim;
-  return product;
-}
-
-int64_t Tensor::row_count() const {
-  int64_t product = 1;
-  for (size_t i = 1; i < request.shape.size(); ++i) product *= request.shape[i];
-  return product;
-}
-
-size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
-
-const std::string& Operation::name() const {
-  return set_change ? set_change->name : tensors.front().request.name;
-}
-
-Status Operation::outcome() const {
-  if (!status.is_ok()) return status;
-  for (const std::shared_ptr<backend::DeviceEvent>& event : events) {
-    const std::optional<Status> happened = event->outcome();
-    if (happened && !happened->is_ok()) return failed_on_device(*this, *happened);
-  }
-  return Status::ok();
-}
 
 Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   auto operation = std::make_shared<Operation>();

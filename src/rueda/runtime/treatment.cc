@@ -19,10 +19,10 @@ control::Treatments treatments_of(const backend::BackendTable& backends, const G
     if (group == nullptr) group = groups.find(0);
     const schedule::Spec spec = spec_of(terms, group->size());
     const Memory memory{.kind = terms.memory, .device = terms.device};
-    const backend::Backend* backend = backends.choose(*group, spec, memory);
+    backend::Backend* const backend = backends.choose(*group, spec, memory);
     if (backend == nullptr) return {.can_take_back = false};  // the dispatcher refuses it
     return {.alone_bytes = backend->copies_fused(*group, spec) ? kAloneBytes : 0,
-            .can_take_back = backend->can_take_back(*group, spec),
+            .can_take_back = backend->cancellation() != nullptr,
             .bucket_bytes = backend->bucket_bytes(*group, spec)};
   };
 }

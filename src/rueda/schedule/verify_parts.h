@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "rueda/schedule/algorithm.h"
 #include "rueda/schedule/builder.h"
 #include "rueda/schedule/expression.h"
 #include "rueda/schedule/interval_map.h"
-#include "rueda/schedule/verify.h"
 
 namespace rueda::schedule {
 

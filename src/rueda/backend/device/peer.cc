@@ -11,119 +11,52 @@
 namespace rueda::backend {
 namespace {
 
-// Calls of the members' own, among those of the owner.
-constexpr CallId kMeeting = CallId{1} << 63;
-// A smaller call passes through pinned memory: there it needs one meeting, here three.
-constexpr size_t kLargeBytes = 64 << 10;
 constexpr Nanos kPeerAbortWait = 2 * kSecond;  // as StagedBackend waits for its copies
-
-bool is_on_slots(const Call& call) {
-  return !call.segments.empty() && call.segments.front().memory.kind == MemoryKind::kDevice;
-}
 
 }  // namespace
 
-PeerBackend::PeerBackend(std::unique_ptr<Backend> host, std::shared_ptr<cuda::Devices> devices,
-                         PeerOptions options)
-    : host_(std::move(host)), devices_(std::move(devices)), options_(std::move(options)) {}
+PeerExchange::PeerExchange(Backend& host, const std::shared_ptr<cuda::Devices>& devices, PeerOptions options)
+    : options_(std::move(options)),
+      window_(devices, options_.section_bytes, options_.local_rank),
+      meeting_(host),
+      introductions_(options_, devices != nullptr, window_, meeting_) {}
 
-PeerBackend::~PeerBackend() {
-  const bool is_used = event_ != nullptr && !event_->outcome().has_value();
-  if (is_used || (slots_ != nullptr && !slots_->are_free())) window_.abandon();
+PeerExchange::~PeerExchange() {
+  if (event_ != nullptr && !event_->outcome().has_value()) window_.abandon();
 }
 
-// ---- how calls run ----
-
-bool PeerBackend::may_use_slots(const Call& call) const {
-  const schedule::Spec& spec = call.spec;
-  const bool is_sum = spec.what == Collective::kAllreduce && spec.op == ReduceOp::kSum &&
-                      spec.dtype != DType::kBool;  // a sum of bools is an OR of bytes of any value
-  if (!is_sum && spec.what != Collective::kBroadcast) return false;
-  if (options_.use == PeerOptions::Use::kNever || spec.count == 0) return false;
-  const size_t least = std::min(kLargeBytes, options_.section_bytes);
-  const bool is_large = static_cast<size_t>(spec.count) * size_of(spec.dtype) >= least;
-  return (is_large || options_.use == PeerOptions::Use::kAlways) &&
-         static_cast<size_t>(call.group->size()) <= cuda::Kernels::kMostSummed &&
-         options_.is_one_host(*call.group);
+bool PeerExchange::takes(const Call& call) {
+  return !call.segments.empty() && call.segments.front().memory.kind == MemoryKind::kDevice;
 }
 
-PeerBackend::Way PeerBackend::way_of(const Call& call) {
-  if (devices_ == nullptr || call.group->size() < 2) return {};
-  Members& members = members_[key_of(*call.group)];
-  Way way{.uses_slots = may_use_slots(call), .must_introduce = false};
-  if (call.may_be_taken_back) {  // members that never start it could not introduce themselves
-    way.uses_slots = way.uses_slots && members.has_tried;
-    return way;
-  }
-  way.must_introduce = !members.has_met || (way.uses_slots && !members.has_tried);
-  members.has_met = true;
-  members.has_tried = members.has_tried || way.uses_slots;
-  return way;
-}
-
-bool PeerBackend::is_settled(const Group& group, bool uses_slots) const {
-  const auto found = members_.find(key_of(group));
-  return !uses_slots || (found != members_.end() && found->second.is_tried);
-}
-
-StagingBuffers* PeerBackend::slots_of(const Group& group) {
-  const Members& members = members_[key_of(group)];
-  return members.is_tried && members.why_not.empty() ? slots_.get() : nullptr;
-}
-
-size_t PeerBackend::section_bytes(const Group& group) const {
-  return members_.at(key_of(group)).section_bytes;
-}
-
-// ---- calls on slots ----
-
-void PeerBackend::start(const Call& call) {
-  if (!is_on_slots(call)) return host_->start(call);
-  RUEDA_CHECK(state_ == State::kIdle, "one call on slots runs at a time");
+void PeerExchange::prepare(const Call& call) {
+  RUEDA_CHECK(!is_busy(), "one call on slots runs at a time");
   call_ = call;
   group_ = *call.group;
-  if (!broken_.is_ok()) return end(broken_);
-  const Call meeting = gathering();
-  state_ = State::kGathering;
-  host_->start(meeting);
-}
-
-Call PeerBackend::gathering() {
-  const Segment& mine = call_.segments.front();
   places_.assign(group_.members.size(), 0);
   all_places_.assign(group_.members.size(), 0);
+  const Segment& mine = call_.segments.front();
   if (mine.output != nullptr)
     places_[static_cast<size_t>(group_.me)] = static_cast<const std::byte*>(mine.output) - window_.data() + 1;
   segment_ = {.input = places_.data(), .output = all_places_.data(), .count = std::ssize(places_)};
-  met_.reset();
-  meeting_ = kMeeting | ++meetings_;
-  return {.id = meeting_,
-          .order = call_.order,
-          .group = &group_,
-          .spec = sum_spec(DType::kInt64, places_.size()),
-          .segments = {&segment_, 1},
-          .generation = call_.generation};
 }
 
-void PeerBackend::meet(std::span<const Segment> segments, schedule::Spec spec, State state) {
-  met_.reset();
-  meeting_ = kMeeting | ++meetings_;
+void PeerExchange::start(const Call& call) {
+  prepare(call);
+  if (!broken_.is_ok()) return end(broken_);
+  state_ = State::kGathering;
+  meeting_.begin(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1});
+}
+
+void PeerExchange::barrier(State state) {
   state_ = state;
-  host_->start({.id = meeting_,
-                .order = call_.order,
-                .group = &group_,
-                .spec = std::move(spec),
-                .segments = segments,
-                .generation = call_.generation});
-}
-
-void PeerBackend::barrier(State state) {
-  meet({}, {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}}, state);
+  meeting_.begin(call_, group_,
+                 {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}}, {});
 }
 
 // All members have come, and their sections lie in their slots.
-Status PeerBackend::enter_gathered() {
-  const Members& members = members_.at(key_of(group_));
+Status PeerExchange::enter_gathered() {
+  const PeerMembers& members = introductions_.members_of(group_);
   const auto bytes = static_cast<size_t>(call_.spec.count) * size_of(call_.spec.dtype);
   for (size_t member = 0; member < all_places_.size(); ++member) {
     const int64_t place = all_places_[member];
@@ -132,17 +65,20 @@ Status PeerBackend::enter_gathered() {
     return {Code::kInternal, "rank " + std::to_string(group_.members[member]) +
                                  " named a place outside its window; please report it."};
   }
-  return call_.spec.what == Collective::kBroadcast ? take() : add();
+  return call_.spec.what == Collective::kBroadcast ? take_shares() : add();
 }
 
-Status PeerBackend::add() {
-  const Members& members = members_.at(key_of(group_));
-  const std::byte* const output = static_cast<const std::byte*>(call_.segments.front().output);
-  const auto adders =
-      static_cast<size_t>(std::ranges::count_if(all_places_, [](int64_t p) { return p > 0; }));
+// How many members have tensors.
+size_t PeerExchange::adders() const {
+  return static_cast<size_t>(std::ranges::count_if(all_places_, [](int64_t place) { return place > 0; }));
+}
+
+Status PeerExchange::add() {
+  const PeerMembers& members = introductions_.members_of(group_);
+  std::byte* const output = static_cast<std::byte*>(call_.segments.front().output);
   size_t index = 0;
   for (Rank member = 0; member < group_.me; ++member) index += all_places_[static_cast<size_t>(member)] > 0;
-  const Share mine = share_of(call_.spec.count, index, std::max<size_t>(adders, 1));
+  const Share mine = share_of(call_.spec.count, index, std::max<size_t>(adders(), 1));
   if (output == nullptr || mine.count == 0) return barrier(State::kSharing), Status::ok();
   const auto offset = mine.begin * static_cast<int64_t>(size_of(call_.spec.dtype));
   std::vector<const void*> sources;
@@ -150,56 +86,52 @@ Status PeerBackend::add() {
     const int64_t place = all_places_[member];
     sources.push_back(place == 0 ? nullptr : members.windows[member] + (place - 1) + offset);
   }
-  void* const to = window_.data() + (output - window_.data()) + offset;
-  const Status added = kernels_->sum(*stream_, call_.spec.dtype, sources, to, static_cast<size_t>(mine.count),
-                                     call_.prescale, call_.spec.scale);
-  if (!added.is_ok()) return added;
-  state_ = State::kAdding;
-  return record();
+  const Status added =
+      window_.kernels().sum(window_.stream(), call_.spec.dtype, sources, output + offset,
+                            static_cast<size_t>(mine.count), call_.prescale, call_.spec.scale);
+  return added.is_ok() ? wait_for_device(State::kAdding) : added;
 }
 
 // What the others have added, or what the root has.
-Status PeerBackend::take() {
-  const Members& members = members_.at(key_of(group_));
+Status PeerExchange::take_shares() {
+  const PeerMembers& members = introductions_.members_of(group_);
   auto* const output = static_cast<std::byte*>(call_.segments.front().output);
   if (output == nullptr) return barrier(State::kLeaving), Status::ok();
   const bool is_broadcast = call_.spec.what == Collective::kBroadcast;
   const auto element = static_cast<int64_t>(size_of(call_.spec.dtype));
-  const auto adders =
-      static_cast<size_t>(std::ranges::count_if(all_places_, [](int64_t p) { return p > 0; }));
   size_t index = 0;
   for (size_t member = 0; member < all_places_.size(); ++member) {
     const int64_t place = all_places_[member];
     if (place == 0) continue;
     const Share share = is_broadcast ? Share{.begin = 0, .count = call_.spec.count}
-                                     : share_of(call_.spec.count, index++, adders);
+                                     : share_of(call_.spec.count, index++, adders());
     const auto me = static_cast<Rank>(member);
     if (me == group_.me || (is_broadcast && me != call_.spec.root)) continue;
-    const Status copied = stream_->copy(output + share.begin * element,
-                                        members.windows[member] + (place - 1) + share.begin * element,
-                                        static_cast<size_t>(share.count * element));
+    const Status copied = window_.stream().copy(output + share.begin * element,
+                                                members.windows[member] + (place - 1) + share.begin * element,
+                                                static_cast<size_t>(share.count * element));
     if (!copied.is_ok()) return copied;
   }
-  state_ = State::kTaking;
-  return record();
+  return wait_for_device(State::kTaking);
 }
 
-Status PeerBackend::record() {
-  Result<std::shared_ptr<cuda::Event>> event = events_->take();
+Status PeerExchange::wait_for_device(State state) {
+  Result<std::shared_ptr<cuda::Event>> event = window_.record();
   if (!event.is_ok()) return event.status();
   event_ = std::move(event).value();
   will_wake_ = false;
-  return stream_->record(*event_);
+  state_ = state;
+  return Status::ok();
 }
 
-void PeerBackend::end(const Status& status) {
+void PeerExchange::end(const Status& status) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;
   state_ = State::kIdle;
   done_.push_back({.id = call_.id, .status = status, .how = "peer"});
 }
 
-bool PeerBackend::advance() {
-  if (state_ == State::kIdle) return false;
+bool PeerExchange::advance() {
+  if (!is_busy()) return false;
   if (is_reading()) {
     const std::optional<Status> outcome = event_->outcome();
     if (!outcome) return false;
@@ -207,34 +139,23 @@ bool PeerBackend::advance() {
     barrier(state_ == State::kAdding ? State::kSharing : State::kLeaving);
     return true;
   }
-  if (!met_) return false;
-  Status status = *std::exchange(met_, std::nullopt);
-  const bool introduces = state_ == State::kIntroducing || state_ == State::kMapping;
-  if (introduces) {
-    if (status.is_ok()) return state_ == State::kIntroducing ? finish_introduction() : finish_mapping(), true;
-    Members& members = members_[key_of(group_)];
-    members.is_met = members.is_tried = true;
-    members.why_not = status.why;
-    broken_ = status;
-    state_ = State::kIdle;
+  const std::optional<Status> met = meeting_.take_outcome();
+  if (!met) return false;
+  if (introductions_.is_open()) {
+    if (!met->is_ok()) broken_ = *met;
+    introductions_.go_on(*met);
     return true;
   }
+  Status status = *met;
   const State state = state_;
   if (status.is_ok() && state == State::kGathering) status = enter_gathered();
-  if (status.is_ok() && state == State::kSharing) status = take();
+  if (status.is_ok() && state == State::kSharing) status = take_shares();
   if (!status.is_ok() || state == State::kLeaving || state == State::kGoneBack) end(status);
   return true;
 }
 
-bool PeerBackend::progress(std::vector<Done>& done) {
+bool PeerExchange::progress(std::vector<Done>& done) {
   bool moved = false;
-  if (!host_->is_idle()) moved = host_->progress(host_done_);
-  for (Done& each : std::exchange(host_done_, {})) {
-    if ((each.id & kMeeting) == 0)
-      done.push_back(std::move(each));
-    else if (each.id == meeting_)
-      met_ = each.status;
-  }
   while (advance()) moved = true;
   for (Done& each : std::exchange(done_, {})) {
     done.push_back(std::move(each));
@@ -243,50 +164,38 @@ bool PeerBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-bool PeerBackend::prepare_sleep() {
+bool PeerExchange::prepare_sleep() {
   if (!done_.empty()) return false;
-  if (is_reading() && !std::exchange(will_wake_, true) && !stream_->call(options_.wake).is_ok()) return false;
-  return host_->prepare_sleep();
-}
-
-bool PeerBackend::is_mine(CallId call) const {
-  return state_ != State::kIdle && state_ != State::kIntroducing && state_ != State::kMapping &&
-         call_.id == call;
+  return !is_reading() || std::exchange(will_wake_, true) || window_.stream().call(options_.wake).is_ok();
 }
 
 // In a later state all members have started the call.
-std::vector<int32_t> PeerBackend::pause(CallId call) {
-  if (!is_mine(call)) return host_->pause(call);
-  return state_ == State::kGathering ? host_->pause(meeting_) : std::vector<int32_t>();
+std::vector<int32_t> PeerExchange::pause(CallId) {
+  return state_ == State::kGathering ? meeting_.cancellation().pause(meeting_.id()) : std::vector<int32_t>();
 }
 
-void PeerBackend::resume(CallId call) {
-  if (!is_mine(call)) return host_->resume(call);
-  if (state_ == State::kGathering) host_->resume(meeting_);
+void PeerExchange::resume(CallId) {
+  if (state_ == State::kGathering) meeting_.cancellation().resume(meeting_.id());
 }
 
-void PeerBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
-  if (!is_mine(call)) return host_->take_back(call, arrivals);
+void PeerExchange::take_back(CallId, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(state_ == State::kGathering, "a call that all members have started runs");
   state_ = State::kGoneBack;
-  host_->take_back(meeting_, arrivals);
+  meeting_.cancellation().take_back(meeting_.id(), arrivals);
 }
 
-void PeerBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
-  if (!is_on_slots(call)) return host_->discard(call, arrivals);
-  call_ = call;
-  group_ = *call.group;
-  const Call meeting = gathering();
+void PeerExchange::discard(const Call& call, std::span<const int32_t> arrivals) {
+  prepare(call);
   state_ = State::kGoneBack;
-  host_->discard(meeting, arrivals);
+  meeting_.discard(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1}, arrivals);
 }
 
-void PeerBackend::abort(const Status& why) {
+void PeerExchange::abort(const Status& why) {
   broken_ = why;
-  host_->abort(why);
   const Deadline deadline = Deadline::after(kPeerAbortWait);
   while (is_reading() && !event_->outcome() && !deadline.is_past()) sched_yield();
   state_ = State::kIdle;
+  introductions_.abort();
   done_.clear();
 }
 

@@ -1,19 +1,15 @@
-// How members tell one another which GPU they have, and map windows.
+#include "rueda/backend/device/peer_introductions.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "rueda/backend/device/peer.h"
 #include "rueda/base/check.h"
 #include "rueda/base/log.h"
 
 namespace rueda::backend {
 namespace {
 
-// One section comes, one is added, one leaves.
-constexpr size_t kSlots = 3;
-// A window with smaller slots is not worth its meetings.
-constexpr size_t kLeastSectionBytes = 256 << 10;
+// A smaller call passes through pinned memory: there it needs one meeting, here three.
+constexpr size_t kLargeBytes = 64 << 10;
 
 std::string describe(const Group& group) {
   return group.id == 0 ? std::string("all ranks") : "process set " + std::to_string(group.id);
@@ -21,87 +17,78 @@ std::string describe(const Group& group) {
 
 }  // namespace
 
-Status PeerBackend::refusal(const Group& group) const {
-  const Members& members = members_.at(key_of(group));
+bool PeerIntroductions::may_use_slots(const Call& call) const {
+  const schedule::Spec& spec = call.spec;
+  const bool is_sum = spec.what == Collective::kAllreduce && spec.op == ReduceOp::kSum &&
+                      spec.dtype != DType::kBool;  // a sum of bools is an OR of bytes of any value
+  if (!is_sum && spec.what != Collective::kBroadcast) return false;
+  if (options_.use == PeerOptions::Use::kNever || spec.count == 0) return false;
+  const size_t least = std::min(kLargeBytes, options_.section_bytes);
+  const bool is_large = static_cast<size_t>(spec.count) * size_of(spec.dtype) >= least;
+  return (is_large || options_.use == PeerOptions::Use::kAlways) &&
+         static_cast<size_t>(call.group->size()) <= cuda::Kernels::kMostSummed &&
+         options_.is_one_host(*call.group);
+}
+
+PeerIntroductions::Way PeerIntroductions::way_of(const Call& call) {
+  if (!has_devices_ || call.group->size() < 2) return {};
+  PeerMembers& members = members_[key_of(*call.group)];
+  Way way{.uses_slots = may_use_slots(call), .must_introduce = false};
+  if (call.may_be_taken_back) {  // members that never start it could not introduce themselves
+    way.uses_slots = way.uses_slots && members.has_tried;
+    return way;
+  }
+  way.must_introduce = !members.has_met || (way.uses_slots && !members.has_tried);
+  members.has_met = true;
+  members.has_tried = members.has_tried || way.uses_slots;
+  return way;
+}
+
+bool PeerIntroductions::is_settled(const Group& group, bool uses_slots) const {
+  const auto found = members_.find(key_of(group));
+  return !uses_slots || (found != members_.end() && found->second.is_tried);
+}
+
+StagingBuffers* PeerIntroductions::slots_of(const Group& group) {
+  const PeerMembers& members = members_[key_of(group)];
+  return members.is_tried && members.why_not.empty() ? window_.slots() : nullptr;
+}
+
+Status PeerIntroductions::refusal(const Group& group) const {
+  const PeerMembers& members = members_.at(key_of(group));
   if (options_.use != PeerOptions::Use::kAlways || members.why_not.empty()) return Status::ok();
   return {Code::kUnsupported, "RUEDA_CUDA_IPC=on cannot be kept for " + describe(group) + ": " +
                                   members.why_not + " Set RUEDA_CUDA_IPC=auto to go through host memory."};
 }
 
-void PeerBackend::introduce(const Call& call, bool uses_slots) {
+void PeerIntroductions::begin(const Call& call, bool uses_slots) {
   RUEDA_CHECK(state_ == State::kIdle, "members introduce themselves between calls");
-  call_ = call;
+  at_ = call;
   group_ = *call.group;
   uses_slots_ = uses_slots;
   rows_.assign(group_.members.size(), {});
-  PeerRow& mine = rows_[static_cast<size_t>(group_.me)];
-  fill(mine, uses_slots);
-  meet_rows(State::kIntroducing);
+  window_.describe(rows_[static_cast<size_t>(group_.me)], call, uses_slots);
+  meet(State::kIntroducing);
 }
 
-void PeerBackend::fill(PeerRow& row, bool uses_slots) {
-  if (device_ == nullptr) {
-    const auto tensor =
-        std::ranges::find_if(call_.segments, [](const Segment& one) { return one.memory.device >= 0; });
-    Result<int32_t> ordinal(tensor != call_.segments.end() ? tensor->memory.device : -1);
-    if (ordinal.value() < 0) {
-      if (!uses_slots) return;  // it has joined, and has no GPU yet
-      ordinal = cuda::usual_ordinal(devices_->driver(), options_.local_rank);
-    }
-    if (!ordinal.is_ok()) return row.set_why_not(ordinal.status().why);
-    const auto device = devices_->get(ordinal.value());
-    if (!device.is_ok()) return row.set_why_not(device.status().why);
-    device_ = device.value();
-  }
-  row.set_gpu(device_->uuid(), device_->name());
-  if (!uses_slots) return;
-  if (slots_ == nullptr && why_no_window_.empty()) {
-    const Status opened = open_gpu();
-    why_no_window_ = opened.is_ok() ? make_window() : opened.why;
-  }
-  if (!why_no_window_.empty()) return row.set_why_not(why_no_window_);
-  row.slot_bytes = static_cast<int64_t>(slot_bytes_);
-  row.window = window_.handle();
-}
-
-Status PeerBackend::open_gpu() {
-  auto stream = cuda::Stream::create(device_);
-  if (!stream.is_ok()) return stream.status();
-  auto kernels = cuda::Kernels::load(device_);
-  if (!kernels.is_ok()) return kernels.status();
-  stream_ = std::move(stream).value();
-  kernels_ = std::move(kernels).value();
-  events_ = std::make_unique<cuda::EventPool>(device_);
-  return Status::ok();
-}
-
-// A device that is nearly full gives smaller slots. Returns why there is no window; empty: there is one.
-std::string PeerBackend::make_window() {
-  const size_t least = std::min(kLeastSectionBytes, options_.section_bytes);
-  std::string why;
-  for (size_t section = options_.section_bytes; section >= least; section /= 2) {
-    slot_bytes_ = slot_bytes_for(section);
-    Result<cuda::ExportedMemory> window = cuda::ExportedMemory::create(device_, kSlots * slot_bytes_);
-    if (window.is_ok()) {
-      window_ = std::move(window).value();
-      slots_ = std::make_unique<StagingBuffers>(window_.data(), slot_bytes_, kSlots);
-      return {};
-    }
-    why = window.status().why;
-    if (window.status().code == Code::kUnsupported) break;  // memory of no size can be exported
-  }
-  return why;
-}
-
-void PeerBackend::meet_rows(State state) {
+void PeerIntroductions::meet(State state) {
+  state_ = state;
   all_rows_.assign(rows_.size(), {});
   const size_t bytes = rows_.size() * sizeof(PeerRow);
   segment_ = {.input = rows_.data(), .output = all_rows_.data(), .count = static_cast<int64_t>(bytes)};
-  meet({&segment_, 1}, sum_spec(DType::kUint8, bytes), state);
+  meeting_.begin(at_, group_, sum_spec(DType::kUint8, bytes), {&segment_, 1});
 }
 
-void PeerBackend::finish_introduction() {
-  Members& members = members_[key_of(group_)];
+void PeerIntroductions::go_on(const Status& met) {
+  if (met.is_ok()) return state_ == State::kIntroducing ? finish_introduction() : finish_mapping();
+  PeerMembers& members = members_[key_of(group_)];
+  members.is_met = members.is_tried = true;
+  members.why_not = met.why;
+  state_ = State::kIdle;
+}
+
+void PeerIntroductions::finish_introduction() {
+  PeerMembers& members = members_[key_of(group_)];
   members.is_met = true;
   const std::string shared = shared_gpu_of(group_, all_rows_);
   if (group_.me == 0 && options_.warns_of_shared_gpu && !shared.empty()) RUEDA_LOG_ONCE(kWarning, shared);
@@ -112,13 +99,13 @@ void PeerBackend::finish_introduction() {
   finish_mapping();
 }
 
-void PeerBackend::map_windows() {
-  Members& members = members_[key_of(group_)];
+void PeerIntroductions::map_windows() {
+  PeerMembers& members = members_[key_of(group_)];
   members.section_bytes = section_bytes_of(all_rows_);
   members.windows.clear();
   members.window_bytes.clear();
   for (const PeerRow& row : all_rows_)
-    members.window_bytes.push_back(kSlots * static_cast<size_t>(row.slot_bytes));
+    members.window_bytes.push_back(PeerWindow::kSlots * static_cast<size_t>(row.slot_bytes));
   rows_.assign(all_rows_.size(), {});
   PeerRow& mine = rows_[static_cast<size_t>(group_.me)];
   for (size_t member = 0; member < all_rows_.size(); ++member) {
@@ -128,7 +115,8 @@ void PeerBackend::map_windows() {
       continue;
     }
     if (!mapped_.contains(rank)) {
-      Result<cuda::MappedMemory> mapped = cuda::MappedMemory::open(device_, all_rows_[member].window);
+      Result<cuda::MappedMemory> mapped =
+          cuda::MappedMemory::open(window_.device(), all_rows_[member].window);
       if (!mapped.is_ok()) {
         mine.set_why_not("with rank " + std::to_string(rank) + ": " + mapped.status().why);
         break;
@@ -137,12 +125,12 @@ void PeerBackend::map_windows() {
     }
     members.windows.push_back(mapped_.at(rank).data());
   }
-  meet_rows(State::kMapping);
+  meet(State::kMapping);
 }
 
 // Of all members the same: either all have mapped all windows, or none is used.
-void PeerBackend::finish_mapping() {
-  Members& members = members_[key_of(group_)];
+void PeerIntroductions::finish_mapping() {
+  PeerMembers& members = members_[key_of(group_)];
   if (members.why_not.empty()) members.why_not = refusal_of(group_, all_rows_);
   members.is_tried = true;
   state_ = State::kIdle;

@@ -23,7 +23,7 @@ bool StagedBackend::accepts(const Group& group, const schedule::Spec& spec, cons
 
 bool StagedBackend::has_room(uint64_t order) const {
   const bool is_staging = std::ranges::any_of(open_, [](const auto& call) { return call->is_on_device(); });
-  return is_staging ? open_.size() < kMostOpen : host_->has_room(order);
+  return is_staging ? open_.size() < kMostOpen : has_room_inside(order);
 }
 
 void StagedBackend::start(const Call& call) {
@@ -47,7 +47,7 @@ void StagedBackend::discard(const Call& call, std::span<const int32_t> arrivals)
 }
 
 void StagedBackend::ask_for_way(StagedCall& call, const Call& as) {
-  const PeerBackend::Way way = host_->way_of(as);
+  const PeerIntroductions::Way way = peers_.introductions().way_of(as);
   call.uses_slots = way.uses_slots;
   call.must_introduce = way.must_introduce;
 }
@@ -56,21 +56,21 @@ void StagedBackend::ask_for_way(StagedCall& call, const Call& as) {
 bool StagedBackend::decide(StagedCall& call) {
   if (call.is_decided()) return true;
   const Group& group = *call.call.group;
-  if (call.must_introduce || !host_->is_settled(group, call.uses_slots)) return false;
-  StagingBuffers* const slots = call.uses_slots ? host_->slots_of(group) : nullptr;
-  if (call.uses_slots && slots == nullptr) call.fail(host_->refusal(group));
+  if (call.must_introduce || !peers_.introductions().is_settled(group, call.uses_slots)) return false;
+  StagingBuffers* const slots = call.uses_slots ? peers_.introductions().slots_of(group) : nullptr;
+  if (call.uses_slots && slots == nullptr) call.fail(peers_.introductions().refusal(group));
   if (slots == nullptr)
     call.decide(buffers_, std::nullopt);
   else
-    call.decide(*slots, host_->section_bytes(group));
+    call.decide(*slots, peers_.introductions().members_of(group).section_bytes);
   return true;
 }
 
 // In the place of the call in the global order.
 bool StagedBackend::introduce(StagedCall& call) {
-  if (!broken_.is_ok() || !host_->has_room(call.call.order)) return false;
+  if (!broken_.is_ok() || !has_room_inside(call.call.order)) return false;
   call.must_introduce = false;
-  host_->introduce(call.call, call.uses_slots);
+  peers_.introductions().begin(call.call, call.uses_slots);
   return true;
 }
 
@@ -83,6 +83,8 @@ bool StagedBackend::progress(std::vector<Done>& done) {
   }
   moved = start_in_order() || moved;
   if (!host_->is_idle()) moved = host_->progress(host_done_) || moved;
+  std::erase_if(host_done_, [this](const Done& each) { return peers_.take(each); });
+  moved = peers_.progress(host_done_) || moved;
   for (const Done& each : std::exchange(host_done_, {})) on_host_done(each);
   return hand_out(done) || moved;
 }
@@ -138,7 +140,7 @@ bool StagedBackend::start_in_order() {
 
 bool StagedBackend::can_start(StagedCall& call) {
   if (!broken_.is_ok() || call.is_held || !decide(call) || !call.status.is_ok()) return false;
-  if (call.is_taken_back) return host_->has_room(call.call.order);
+  if (call.is_taken_back) return has_room_inside(call.call.order);
   if (call.started >= call.fetched) return false;
   StagedSection& next = call.sections[call.started];
   for (const auto& event : next.coming) {
@@ -147,14 +149,19 @@ bool StagedBackend::can_start(StagedCall& call) {
     if (!outcome->is_ok()) return fail(call, *outcome), false;
   }
   if (call.call.may_be_taken_back && call.started > 0 && !call.sections.front().has_ended) return false;
-  return host_->has_room(call.call.order + call.started);
+  return has_room_inside(call.call.order + call.started);
 }
 
 void StagedBackend::start_section(StagedCall& call) {
   if (call.is_on_device() && call.started == 0) call.call.note(Activity::kTransfer);
   const Call inner = call.inner_call(next_inner_++);
   ++call.started;
-  if (call.is_taken_back) return host_->discard(inner, call.arrivals);
+  const bool is_on_slots = PeerExchange::takes(inner);
+  if (call.is_taken_back) {
+    Cancellation& owner = is_on_slots ? peers_ : *host_->cancellation();
+    return owner.discard(inner, call.arrivals);
+  }
+  if (is_on_slots) return peers_.start(inner);
   host_->start(inner);
 }
 
@@ -194,7 +201,8 @@ void StagedBackend::fail(StagedCall& call, const Status& why) {
 
 bool StagedBackend::is_idle() const {
   const auto has_happened = [](const auto& event) { return event->outcome().has_value(); };
-  return open_.empty() && host_->is_idle() && std::ranges::all_of(launched_, has_happened);
+  return open_.empty() && host_->is_idle() && peers_.is_idle() &&
+         std::ranges::all_of(launched_, has_happened);
 }
 
 bool StagedBackend::waits_on_memory() const {
@@ -203,7 +211,7 @@ bool StagedBackend::waits_on_memory() const {
 }
 
 bool StagedBackend::prepare_sleep() {
-  if (!host_->prepare_sleep()) return false;
+  if (!peers_.prepare_sleep() || !host_->prepare_sleep()) return false;
   for (const auto& call : open_) {
     if (!call->is_on_device() || !call->status.is_ok()) continue;
     if (const Status asked = ask_for_waking(*call); !asked.is_ok()) return fail(*call, asked), false;
@@ -236,7 +244,8 @@ StagedCall& StagedBackend::open_call(CallId id) {
 
 std::vector<int32_t> StagedBackend::pause(CallId id) {
   StagedCall& call = open_call(id);
-  if (call.is_at_work()) return host_->pause(call.sections.front().inner);
+  const CallId inner = call.sections.front().inner;
+  if (call.is_at_work()) return inside(inner).pause(inner);
   if (call.started > 0) return {};  // all members have started it
   call.is_held = true;
   return std::vector<int32_t>(static_cast<size_t>(call.call.group->size()), 0);
@@ -244,7 +253,8 @@ std::vector<int32_t> StagedBackend::pause(CallId id) {
 
 void StagedBackend::resume(CallId id) {
   StagedCall& call = open_call(id);
-  if (call.is_at_work()) host_->resume(call.sections.front().inner);
+  const CallId inner = call.sections.front().inner;
+  if (call.is_at_work()) inside(inner).resume(inner);
   call.is_held = false;
 }
 
@@ -255,7 +265,8 @@ void StagedBackend::take_back(CallId id, std::span<const int32_t> arrivals) {
               "a call that all members have started cannot be taken back");
   call.is_taken_back = true;
   call.is_held = false;
-  if (call.started > 0) return host_->take_back(call.sections.front().inner, arrivals);
+  const CallId inner = call.sections.front().inner;
+  if (call.started > 0) return inside(inner).take_back(inner, arrivals);
   call.arrivals.assign(arrivals.begin(), arrivals.end());
 }
 
@@ -263,6 +274,7 @@ void StagedBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
   host_->abort(why);
+  peers_.abort(why);
   const Deadline deadline = Deadline::after(kAbortWait);
   const auto is_quiet = [this] {
     const auto has_happened = [](const auto& event) { return event->outcome().has_value(); };

@@ -41,11 +41,13 @@ struct StagedOptions {
   size_t buffers = 4;
 };
 
-class StagedBackend final : public Backend {
+class StagedBackend final : public Backend, public Cancellation {
  public:
-  StagedBackend(std::unique_ptr<PeerBackend> host, std::shared_ptr<Shuttles> shuttles,
-                const StagedOptions& options = {})
+  // host: for host memory. devices: null if this job has no CUDA; no call is on a device then.
+  StagedBackend(std::unique_ptr<Backend> host, const std::shared_ptr<cuda::Devices>& devices,
+                PeerOptions peers, std::shared_ptr<Shuttles> shuttles, const StagedOptions& options = {})
       : host_(std::move(host)),
+        peers_(*host_, devices, std::move(peers)),
         shuttles_(std::move(shuttles)),
         options_(options),
         buffers_(options.buffers, 2 * options.section_bytes) {}
@@ -57,8 +59,8 @@ class StagedBackend final : public Backend {
   [[nodiscard]] bool copies_fused(const Group& group, const schedule::Spec& spec) const override {
     return host_->copies_fused(group, spec);
   }
-  [[nodiscard]] bool can_take_back(const Group& group, const schedule::Spec& spec) const override {
-    return host_->can_take_back(group, spec);
+  [[nodiscard]] Cancellation* cancellation() override {
+    return host_->cancellation() != nullptr ? this : nullptr;
   }
   [[nodiscard]] bool has_room(uint64_t order) const override;
   void start(const Call& call) override;
@@ -67,6 +69,7 @@ class StagedBackend final : public Backend {
   [[nodiscard]] Status device_failure() const override;
   void abort(const Status& why) override;
   [[nodiscard]] bool waits_on_memory() const override;
+  [[nodiscard]] bool needs_polling() const override { return host_->needs_polling(); }
   bool prepare_sleep() override;
   void wake_up() override { host_->wake_up(); }
   std::vector<int32_t> pause(CallId call) override;
@@ -76,6 +79,14 @@ class StagedBackend final : public Backend {
 
  private:
   StagedCall& open_call(CallId id);
+  // Whether the host backend, or the exchange from GPU to GPU, has room for a call in this place.
+  [[nodiscard]] bool has_room_inside(uint64_t order) const {
+    return !peers_.is_busy() && host_->has_room(order);
+  }
+  // Who cancels a call in host memory or on slots.
+  [[nodiscard]] Cancellation& inside(CallId inner) {
+    return peers_.runs(inner) ? peers_ : *host_->cancellation();
+  }
   bool look_at_launched();
   void ask_for_way(StagedCall& call, const Call& as);
   bool decide(StagedCall& call);
@@ -90,7 +101,8 @@ class StagedBackend final : public Backend {
   Status ask_for_waking(StagedCall& call);
 
   cuda::DeferredFrees frees_;  // first: destroyed last
-  std::unique_ptr<PeerBackend> host_;
+  std::unique_ptr<Backend> host_;
+  PeerExchange peers_;
   std::shared_ptr<Shuttles> shuttles_;
   StagedOptions options_;
   StagingBuffers buffers_;

@@ -33,14 +33,14 @@
 
 namespace rueda::backend {
 
-class LocalBackend final : public Backend {
+class LocalBackend final : public Backend, public Cancellation {
  public:
   explicit LocalBackend(std::shared_ptr<LocalHost> host) : host_(std::move(host)) {}
 
   [[nodiscard]] std::string_view name() const override { return "local"; }
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
-  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t) const override { return is_idle(); }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;

@@ -20,6 +20,9 @@ enum class Flavor : uint8_t { kStandard, kOpenMpi, kMpich };
 // A handle of any library: an int in MPICH's family, a pointer elsewhere.
 using Handle = uintptr_t;
 
+// inout[i] = in[i] op inout[i]. datatype is not used: each of our functions is made for one type.
+using ReduceFunction = void(void* in, void* inout, int* count, void* datatype);
+
 // The element types that reductions and copies use. 16-bit floats and booleans travel as integers.
 enum class Type : uint8_t { kInt8, kUint8, kInt16, kUint16, kInt32, kInt64, kFloat, kDouble };
 inline constexpr size_t kTypes = 8;

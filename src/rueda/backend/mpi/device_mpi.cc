@@ -16,8 +16,6 @@ constexpr Nanos kAbortTime = 2 * kSecond;  // copies on a device end within mill
 // kPeerLost: the job waits for the verdict of rank 0, which may name a lost rank.
 Status of_the_job(const Status& status) { return {Code::kPeerLost, status.why}; }
 
-bool has_tensor(const Segment& segment) { return segment.input != nullptr || segment.output != nullptr; }
-
 }  // namespace
 
 DeviceMpiBackend::DeviceMpiBackend(DeviceMpiOptions options)
@@ -45,36 +43,16 @@ void DeviceMpiBackend::start(const Call& call) {
   call_ = call;
   culprit_.reset();
   if (!broken_.is_ok()) return end(broken_);
-  Status status = check_tensors();
+  Status status = check_tensors(*options_.devices, call_.segments, culprit_);
   if (status.is_ok()) status = open_gpu();
   if (!status.is_ok()) return end({Code::kUnavailable, status.why});
   state_ = State::kConnecting;
 }
 
-// On this rank alone.
-Status DeviceMpiBackend::check_tensors() {
-  TensorChecks tensors;
-  for (size_t i = 0; i < call_.segments.size(); ++i) {
-    const Segment& segment = call_.segments[i];
-    if (segment.memory.device < 0) continue;  // a rank that has joined
-    culprit_ = i;
-    const auto device = options_.devices->get(segment.memory.device);
-    if (!device.is_ok()) return device.status();
-    if (const Status fault = tensors.check(device.value(), segment); !fault.is_ok()) return fault;
-  }
-  culprit_.reset();
-  return Status::ok();
-}
-
 // The first call decides which GPU is this rank's: that of its tensors.
 Status DeviceMpiBackend::open_gpu() {
   if (gpu_ != nullptr) return Status::ok();
-  const auto tensor = std::ranges::find_if(call_.segments, has_tensor);
-  const Result<int32_t> ordinal = tensor != call_.segments.end()
-                                      ? Result<int32_t>(tensor->memory.device)
-                                      : cuda::usual_ordinal(options_.devices->driver(), options_.local_rank);
-  if (!ordinal.is_ok()) return ordinal.status();
-  auto opened = Gpu::open(*options_.devices, ordinal.value(), Copies::kAll);
+  auto opened = Gpu::open(*options_.devices, call_.segments, options_.local_rank, Copies::kAll);
   if (!opened.is_ok()) return opened.status();
   gpu_ = std::move(opened).value();
   return Status::ok();

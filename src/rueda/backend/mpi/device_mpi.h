@@ -64,7 +64,6 @@ class DeviceMpiBackend final : public Backend {
   enum class State : uint8_t { kIdle, kConnecting, kLoading, kRunning };
 
   Status open_gpu();
-  Status check_tensors();
   Result<bool> advance();
   Status load(Comm comm);
   Status run();

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "rueda/backend/mpi/library.h"
+#include "rueda/backend/mpi/abi.h"
 
 namespace rueda::backend::mpi {
 

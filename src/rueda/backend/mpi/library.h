@@ -42,9 +42,6 @@ struct OutParts {
   const int* counts = nullptr;
   const int* begins = nullptr;
 };
-// inout[i] = in[i] op inout[i]. datatype is not used: each of our functions is made for one type.
-using ReduceFunction = void(void* in, void* inout, int* count, void* datatype);
-
 // What a library says about itself, in the words of people: "Open MPI 4.1.4".
 std::string short_version(const std::string& library_version);
 

@@ -27,7 +27,7 @@
 
 namespace rueda::backend {
 
-class NativeBackend final : public Backend {
+class NativeBackend final : public Backend, public Cancellation {
  public:
   explicit NativeBackend(Mesh mesh, NativeOptions options = {});
   ~NativeBackend() override;
@@ -39,7 +39,7 @@ class NativeBackend final : public Backend {
     return memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t order) const override { return runners_[channel_of(order)].is_idle(); }
   void start(const Call& call) override;
   std::vector<int32_t> pause(CallId call) override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rueda/base/check.h"
+#include "rueda/base/log.h"
 
 namespace rueda::nccl {
 
@@ -62,6 +63,25 @@ void Communicator::finish(Deadline deadline) {
   }
   if (state != kSuccess) return abort();
   (void)library_->call().CommDestroy(release());
+}
+
+ConnectionTime::ConnectionTime(Nanos patience)
+    : patience_(patience),
+      deadline_(Deadline::after(kPatience * patience)),
+      warning_(Deadline::after(patience)) {}
+
+Status ConnectionTime::check(const Communicator& communicator, bool says_so) {
+  const auto sentence = [&](Nanos time) {
+    return "NCCL has not connected " + communicator.name() + " within " + std::to_string(time / kSecond) +
+           " s, although all of them have begun; set NCCL_DEBUG=INFO, and NCCL_SOCKET_IFNAME if the hosts "
+           "have several networks.";
+  };
+  if (deadline_.is_past()) return {Code::kTimeout, sentence(kPatience * patience_)};
+  if (!warning_.is_past() || std::exchange(has_warned_, true)) return Status::ok();
+  if (says_so)
+    RUEDA_LOG(kWarning, sentence(patience_) + " The job waits until " +
+                            std::to_string(kPatience * patience_ / kSecond) + " s have passed.");
+  return Status::ok();
 }
 
 }  // namespace rueda::nccl

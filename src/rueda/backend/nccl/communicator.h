@@ -46,6 +46,22 @@ class Communicator {
   CommHandle handle_ = nullptr;
 };
 
+// How long the members may take to connect. Thousands of ranks may need minutes, and a lost rank is noticed
+// without this.
+class ConnectionTime {
+ public:
+  static constexpr int kPatience = 4;
+  // It is warned of a connection that takes longer than this; it fails after kPatience times as long.
+  explicit ConnectionTime(Nanos patience);
+  // They are not connected yet. says_so: this member warns.
+  Status check(const Communicator& communicator, bool says_so);
+
+ private:
+  Nanos patience_;
+  Deadline deadline_, warning_;
+  bool has_warned_ = false;
+};
+
 // "process set 2 (ranks 0, 1, 3)"; of many ranks the first few.
 std::string describe(const Group& group);
 

@@ -155,4 +155,21 @@ Scaling scaling_of(const schedule::Spec& spec, double prescale) {
   return scaling;
 }
 
+bool runs(const schedule::Spec& spec) {
+  switch (spec.what) {
+    case Collective::kAllreduce:
+    case Collective::kReducescatter:
+      if (is_adasum(spec)) return is_floating(spec.dtype);
+      return reduced_type(spec.dtype) && reduced_op(spec.op);
+    case Collective::kAllgather:
+    case Collective::kBroadcast:
+    case Collective::kAlltoall:
+      return true;
+    case Collective::kBarrier:
+    case Collective::kJoin:
+      break;
+  }
+  return false;
+}
+
 }  // namespace rueda::nccl

@@ -24,6 +24,12 @@ namespace rueda::nccl {
 std::optional<DataType> reduced_type(DType dtype);
 std::optional<RedOp> reduced_op(ReduceOp op);
 
+inline bool is_adasum(const schedule::Spec& spec) {
+  return spec.what == Collective::kAllreduce && spec.op == ReduceOp::kAdasum;
+}
+// Whether NCCL can run such a call at all.
+bool runs(const schedule::Spec& spec);
+
 enum class Function : uint8_t { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kSend, kRecv };
 
 struct Step {

@@ -74,7 +74,7 @@ void Meetings::discard(const backend::Call& call, std::span<const int32_t> arriv
   backend::Call meeting = open(*call.group, barrier(), true);
   meeting.may_be_taken_back = true;
   meeting.generation = call.generation;
-  host_->discard(meeting, arrivals);
+  host_->cancellation()->discard(meeting, arrivals);
 }
 
 void Meetings::begin_for(const Group& group, const Introduction& mine) {
@@ -142,16 +142,16 @@ bool Meetings::progress(std::vector<backend::Done>& done) {
 }
 
 std::vector<int32_t> Meetings::pause() {
-  return open_ != 0 && is_for_call_ ? host_->pause(open_) : std::vector<int32_t>();
+  return open_ != 0 && is_for_call_ ? host_->cancellation()->pause(open_) : std::vector<int32_t>();
 }
 
 void Meetings::resume() {
-  if (open_ != 0 && is_for_call_) host_->resume(open_);
+  if (open_ != 0 && is_for_call_) host_->cancellation()->resume(open_);
 }
 
 void Meetings::take_back(std::span<const int32_t> arrivals) {
   RUEDA_CHECK(is_for_call_, "a call is taken back before all members have come");
-  if (open_ != 0) host_->take_back(open_, arrivals);
+  if (open_ != 0) host_->cancellation()->take_back(open_, arrivals);
 }
 
 }  // namespace rueda::nccl

@@ -1,4 +1,4 @@
-#include "rueda/base/config.h"
+#include "rueda/base/config_table.h"
 
 #include <algorithm>
 #include <array>

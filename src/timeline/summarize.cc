@@ -1,6 +1,6 @@
 // Reads all ranks in step. Of each rank three steps are in memory: a call may end after the step that began
 // it, and on one rank a step earlier than on another.
-#include "timeline/summary.h"
+#include "timeline/summarize.h"
 
 #include <fmt/format.h>
 
