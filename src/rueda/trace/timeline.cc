@@ -18,8 +18,10 @@
 namespace rueda::trace {
 namespace {
 
-constexpr auto kDrawInterval = std::chrono::milliseconds(250);  // so much the trace is behind
-constexpr Nanos kDrawTime = 10 * kSecond;                       // of what is left at the end
+// So much the trace is behind the records. Horovod's own test looks at it 100 ms after a call.
+constexpr auto kDrawInterval = std::chrono::milliseconds(20);
+constexpr auto kDrawIntervalOfRank = std::chrono::milliseconds(1);  // each rank's file is looked at
+constexpr Nanos kDrawTime = 10 * kSecond;                           // of what is left at the end
 constexpr size_t kMaxListed = 6;
 
 class FileTimeline : public Timeline {
@@ -96,10 +98,11 @@ class FileTimeline : public Timeline {
   }
 
   void draw_loop() {
+    const auto interval = kDrawInterval + options_.size * kDrawIntervalOfRank;
     for (bool is_last = false; !is_last;) {
       {
         std::unique_lock lock(mutex_);
-        is_last = wake_.wait_for(lock, kDrawInterval, [&] { return is_stopping_; });
+        is_last = wake_.wait_for(lock, interval, [&] { return is_stopping_; });
       }
       const bool is_all = trace_.draw(Deadline::after(kDrawTime));
       if (is_last) tell_missing();
