@@ -29,7 +29,7 @@ import rueda.torch as hvd
 
 # src/rueda/trace/record_format.h: slots of 32 bytes, each begins with its kind; a text takes several.
 SLOT, NAME, NAME_HEADER = 32, 3, 8
-KINDS = {6: "a_tensor_event", 7: "a_span", 8: "a_call/160"}  # slot kind: its benchmark
+KINDS = {6: "a_tensor", 7: "a_span", 8: "a_call/160"}  # slot kind: its benchmark
 
 
 def count_records() -> Counter[int]:

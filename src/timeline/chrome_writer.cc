@@ -33,39 +33,29 @@ class ChromeWriter final : public TraceWriter {
       args.append("\"").append(detail.name).append("\": ");
       args += detail.text.empty() ? std::to_string(detail.value) : trace::json_quote(detail.text);
     }
-    format_.add(rank_,
-                {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0,
-                args);
+    format_.begin({rank_, track, begin}, name, bytes, args);
     const Arrows arrows = std::exchange(arrows_, {});
     for (const uint64_t arrow : arrows.starting)
       format_.add_arrow(rank_, track, begin, {arrow, arrows.name}, true);
     if (arrows.ending != 0) format_.add_arrow(rank_, track, begin, {arrows.ending, arrows.name}, false);
   }
-  void slice_end(Row row, Nanos end) override {
+  void slice_end(Row row, Nanos end, std::string_view result) override {
     const std::string track = row.name();
-    format_.add(rank_, {.kind = TraceKind::kEnd, .when = end, .track = track}, 0);
+    format_.end({rank_, track, end}, result);
   }
   void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
   // Chrome has one counter of a name in a "process", whatever the thread.
   void counter(Counter which, Nanos when, int64_t value) override {
     const std::string name = "rank " + std::to_string(rank_) + ": " + std::string(name_of(which));
-    format_.add(
-        rank_, {.kind = TraceKind::kCounter, .when = when, .track = "counters", .name = name, .value = value},
-        0);
+    format_.counter({rank_, "counters", when}, name, value);
   }
   void instant(Row row, std::string_view name, Nanos when) override {
     const std::string track = row.name();
-    format_.add(rank_, {.kind = TraceKind::kInstant, .when = when, .track = track, .name = name}, 0);
+    format_.instant({rank_, track, when}, name);
   }
-  void tensor_event(const Event& event, Nanos when) override {
-    TraceEvent shown = event;
-    shown.when = when;
-    const size_t cut = event.args.find(' ');
-    if (cut != std::string_view::npos) {
-      shown.args_dtype = event.args.substr(0, cut);
-      shown.args_shape = event.args.substr(cut + 1);
-    }
-    format_.add(rank_, shown, 0);
+  void ready(Row row, Rank member, Nanos when) override {
+    const std::string track = row.name();
+    format_.ready({rank_, track, when}, member);
   }
   void gap(int64_t records) override { format_.add_gap(rank_, records); }
 

@@ -74,6 +74,8 @@ void count(const Span& span, RankFile& file) {
       return;
     case SpanKind::kSent:
     case SpanKind::kReceived:
+    case SpanKind::kReady:
+    case SpanKind::kCycle:
       return;
     case SpanKind::kLink:
       add_link(span, file.links[span.peer]);

@@ -10,7 +10,7 @@
 #include "rueda/trace/clock_estimate.h"
 #include "timeline/link_series.h"
 #include "timeline/losses.h"
-#include "timeline/record_reader.h"
+#include "timeline/records.h"
 #include "timeline/step_sources.h"
 
 namespace rueda::timeline {

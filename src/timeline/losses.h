@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
-#include "timeline/record_reader.h"
+#include "timeline/records.h"
 
 namespace rueda::timeline {
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "rueda/trace/tensor_bars.h"
 #include "timeline/lanes.h"
 #include "timeline/messages.h"
 #include "timeline/output_file.h"
@@ -80,6 +81,26 @@ class Counters {
   Nanos end_ = kNoTime;  // from here on not all calls are known
 };
 
+// The rows of a rank's tensors.
+class Bars final : public trace::BarSink {
+ public:
+  Bars(const RankFile& file, TraceWriter& writer) : file_(file), writer_(writer) {}
+  void begin(std::string_view tensor, std::string_view name, Nanos when) override {
+    writer_.slice_begin(row_of(tensor), name, file_.aligned(when), {});
+  }
+  void end(std::string_view tensor, Nanos when, std::string_view result) override {
+    writer_.slice_end(row_of(tensor), file_.aligned(when), result);
+  }
+  void ready(std::string_view tensor, Rank member, Nanos when) override {
+    writer_.ready(row_of(tensor), member, file_.aligned(when));
+  }
+
+ private:
+  static Row row_of(std::string_view tensor) { return {.kind = Row::Kind::kTensor, .tensor = tensor}; }
+  const RankFile& file_;
+  TraceWriter& writer_;
+};
+
 // Writes the records of one rank in one epoch.
 class RankMerger {
  public:
@@ -115,7 +136,8 @@ class RankMerger {
       writer_.set_arrows({.starting = {}, .ending = phase.arrow});
       writer_.slice(row, phase.name, phase.begin, phase.end);
     }
-    writer_.slice_end(row, shown.ended);
+    writer_.slice_end(row, shown.ended, {});
+    tensors_.add(call);
   }
 
   void add(const Span& span) {
@@ -145,6 +167,10 @@ class RankMerger {
       case SpanKind::kSent:
       case SpanKind::kReceived:
         return messages_.add(span, begin, end);
+      case SpanKind::kReady:
+        return tensors_.add(span, bars_);
+      case SpanKind::kCycle:
+        return writer_.instant(kEventsRow, "CYCLE_START", begin);
       case SpanKind::kClock:
       case SpanKind::kLink:
       case SpanKind::kLinkPauses:
@@ -153,13 +179,16 @@ class RankMerger {
     }
   }
 
-  void add(const Event& event) { writer_.tensor_event(event, file_.aligned(event.when)); }
+  void add(const TensorRecord& tensor) { tensors_.add(tensor, bars_); }
   void add(const Gap& gap) {
     step_began_ = 0;  // the marks between are not known
-    if (gap.records > 0) writer_.gap(gap.records);
+    if (gap.records == 0) return;
+    tensors_.close(bars_);
+    writer_.gap(gap.records);
   }
   void add(const EpochRecord&) {}
   void finish() {
+    tensors_.close(bars_);
     messages_.finish();
     counters_.write(writer_);
   }
@@ -215,6 +244,8 @@ class RankMerger {
   Lanes calls_, waits_;
   Counters counters_;
   Messages messages_;
+  Bars bars_{file_, writer_};
+  trace::TensorBars tensors_;
   std::vector<Phase> phases_;
   Nanos step_began_ = 0;
   int64_t steps_ = 0;

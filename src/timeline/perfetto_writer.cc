@@ -92,7 +92,9 @@ class PerfettoWriter final : public TraceWriter {
   void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
     event(track_event::kBegin, track_of(row), name, begin, details);
   }
-  void slice_end(Row row, Nanos end) override { event(track_event::kEnd, track_of(row), {}, end, {}); }
+  void slice_end(Row row, Nanos end, std::string_view /*result*/) override {
+    event(track_event::kEnd, track_of(row), {}, end, {});
+  }
 
   void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
 
@@ -112,26 +114,8 @@ class PerfettoWriter final : public TraceWriter {
     event(track_event::kInstant, track_of(row), name, when, {});
   }
 
-  void tensor_event(const Event& each, Nanos when) override {
-    const uint64_t track = track_of("tensors", rank_, kTensorsOrder);
-    const uint64_t tensor = track_of(std::string(each.track), track, kNoOrder);
-    switch (each.kind) {
-      case TraceKind::kBegin: {
-        const Detail bytes{"bytes", each.value};
-        return event(track_event::kBegin, tensor, each.name, when,
-                     each.value > 0 ? std::span(&bytes, 1) : std::span<const Detail>());
-      }
-      case TraceKind::kEnd:
-        return event(track_event::kEnd, tensor, {}, when, {});
-      case TraceKind::kRankReady:
-        return event(track_event::kInstant, tensor, "rank " + std::to_string(each.value) + " is ready", when,
-                     {});
-      case TraceKind::kInstant:
-        return event(track_event::kInstant, tensor, each.name, when, {});
-      case TraceKind::kCounter:
-      case TraceKind::kCycle:
-        return;
-    }
+  void ready(Row row, Rank member, Nanos when) override {
+    event(track_event::kInstant, track_of(row), "rank " + std::to_string(member) + " is ready", when, {});
   }
 
   void gap(int64_t records) override {
@@ -162,7 +146,10 @@ class PerfettoWriter final : public TraceWriter {
     return at->second;
   }
 
-  uint64_t track_of(Row row) { return track_of(row.name(), rank_, order_of(row)); }
+  uint64_t track_of(Row row) {
+    if (row.kind != Row::Kind::kTensor) return track_of(row.name(), rank_, order_of(row));
+    return track_of(row.name(), track_of("tensors", rank_, kTensorsOrder), kNoOrder);
+  }
 
   uint64_t track_of(Counter which) {
     const std::string name(name_of(which));

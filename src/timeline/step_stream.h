@@ -8,7 +8,7 @@
 #include "rueda/base/status.h"
 #include "timeline/division.h"
 #include "timeline/job.h"
-#include "timeline/record_reader.h"
+#include "timeline/records.h"
 
 namespace rueda::timeline {
 

@@ -21,6 +21,8 @@ std::string Row::name() const {
       return numbered("sent to rank " + std::to_string(peer));
     case Kind::kReceived:
       return numbered("received from rank " + std::to_string(peer));
+    case Kind::kTensor:
+      return std::string(tensor);
   }
   return {};
 }

@@ -11,16 +11,17 @@
 
 #include "rueda/base/status.h"
 #include "timeline/job.h"
-#include "timeline/record_reader.h"
+#include "timeline/records.h"
 
 namespace rueda::timeline {
 
-// Rows of a rank besides those of its tensors. A row has as many lanes as slices overlapped.
+// A row of a rank. It has as many lanes as slices overlapped.
 struct Row {
-  enum class Kind : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls, kSent, kReceived };
+  enum class Kind : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls, kSent, kReceived, kTensor };
   Kind kind = Kind::kEvents;
   int lane = 0;
-  Rank peer = -1;  // kSent, kReceived
+  Rank peer = -1;             // kSent, kReceived
+  std::string_view tensor{};  // kTensor
 
   [[nodiscard]] std::string name() const;
 };
@@ -63,17 +64,19 @@ class TraceWriter {
   virtual void begin_rank(const RankFile& file) = 0;
   // Slices of one lane come in the order of their times: those within another one between its begin and end.
   virtual void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) = 0;
-  virtual void slice_end(Row row, Nanos end) = 0;
+  // result: of a whole operation on a tensor, "float32 [2, 3]"; else empty.
+  virtual void slice_end(Row row, Nanos end, std::string_view result) = 0;
   void slice(Row row, std::string_view name, Nanos begin, Nanos end, std::span<const Detail> details = {}) {
     slice_begin(row, name, begin, details);
-    slice_end(row, end);
+    slice_end(row, end, {});
   }
   // Of the slice that begins next.
   virtual void set_arrows(Arrows arrows) = 0;
   // In the order of the times, of one rank and counter.
   virtual void counter(Counter which, Nanos when, int64_t value) = 0;
   virtual void instant(Row row, std::string_view name, Nanos when) = 0;
-  virtual void tensor_event(const Event& event, Nanos when) = 0;
+  // A member of the process set is ready for the tensor of this row.
+  virtual void ready(Row row, Rank member, Nanos when) = 0;
   virtual void gap(int64_t records) = 0;
   // The bytes since the last call, to be written to the file in this order.
   virtual std::string take() = 0;

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "timeline/attribution.h"
-#include "timeline/record_reader.h"
+#include "timeline/records.h"
 #include "timeline/summary.h"
 
 namespace rueda::timeline {

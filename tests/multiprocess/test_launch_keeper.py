@@ -107,7 +107,7 @@ def test_end_of_file_ends_everything(keep):
     kept = keep(sys.executable, "-c", PROGRAM)
     pids = kept.pids()
     kept.process.stdin.close()
-    assert_all_gone(pids, seconds=15)
+    assert_all_gone(pids)
     assert kept.process.wait(timeout=60) == 0
 
 
@@ -118,7 +118,7 @@ def test_either_process_ends_everything_if_the_other_is_killed(keep, which):
     worker = parent_of(pids[0])
     assert parent_of(worker) == kept.process.pid
     os.kill(worker if which == "worker" else kept.process.pid, signal.SIGKILL)
-    assert_all_gone([*pids, worker, kept.process.pid], seconds=15)
+    assert_all_gone([*pids, worker, kept.process.pid])
     assert kept.status() is None
 
 
@@ -127,7 +127,7 @@ def test_what_a_program_leaves_ends_with_it(keep):
     pids = kept.pids()
     os.kill(pids[0], signal.SIGKILL)
     assert kept.status() == -signal.SIGKILL
-    assert_all_gone(pids, seconds=15)
+    assert_all_gone(pids)
 
 
 # The child says that it was asked to end. The program ends when it is asked to, and before that does $1.
@@ -186,7 +186,7 @@ def test_a_keeper_beside_a_process_ends_what_has_its_mark_and_nothing_else(tmp_p
         child = int(owner.stdout.readline())
         assert state_of(child) is not None
         owner.communicate(timeout=60)
-        assert_all_gone([child], seconds=15)
+        assert_all_gone([child])
         keeper_is_gone = f"MARK={mark}".encode()
         wait_until(lambda: not keepers_of(keeper_is_gone), 30, "the end of the keeper")
         assert other.poll() is None

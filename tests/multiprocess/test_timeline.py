@@ -131,6 +131,44 @@ def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None
     assert summary(tmp_path / "t.json")["files"] == 2, "what rank 0 wrote can be read as well"
 
 
+def test_the_trace_can_be_read_while_a_tensor_waits_and_after_rank_0_was_killed(tmp_path: Path) -> None:
+    body = """
+import json, os, time
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+
+def await_trace(is_there):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            events = json.load(open(os.environ["RUEDA_TIMELINE"]))
+        except ValueError:
+            events = []  # read in the middle of a write
+        if is_there(events):
+            return events
+        time.sleep(0.02)
+    raise AssertionError(events)
+
+hvd.allreduce(np.ones(4), name="a")
+if hvd.rank() == 1:
+    hvd.allreduce(np.ones(4), name="late")
+await_trace(lambda events: {0, 1} <= {event.get("tid") for event in events if event["ph"] == "E"})
+names = lambda events: [event.get("args", {}).get("name") for event in events]
+events = await_trace(lambda events: "allreduce.late" in names(events))
+pid = events[names(events).index("allreduce.late")]["pid"]
+late = [event["ph"] + event["name"] for event in events if event["pid"] == pid and event["ph"] in "BEX"]
+assert late == ["BNEGOTIATE_ALLREDUCE", "X1"], late
+os.kill(os.getpid(), 9)
+"""
+    path = tmp_path / "t.json"
+    ended = launch(2, body, {"RUEDA_TIMELINE": str(path)})
+    assert ended[0].status == -signal.SIGKILL and "Error" not in ended[0].output, ended[0].output
+    events = json.loads(path.read_text())
+    assert {"ALLREDUCE", "QUEUE", "LOCAL_ALLREDUCE"} <= {event.get("name") for event in events}
+
+
 def test_a_signal_and_a_stall_write_the_flight_record_and_the_job_goes_on(tmp_path: Path) -> None:
     body = """
 import os, signal, time
@@ -289,6 +327,15 @@ def check_messages(folder: Path) -> None:
     assert max(rates) > 1e6 and rates[-1] == 0
 
 
+def check_clocks_of_the_trace(path: Path) -> None:
+    """Rank 0 has drawn the other hosts while the job ran, on its own clock."""
+    events = json.loads(path.read_text())
+    begins = [[event["ts"] for event in events if event["ph"] == "B" and event["tid"] == i] for i in range(3)]
+    assert all(begins)
+    for times in begins:
+        assert abs(min(times) - min(begins[0])) < 20e6 and abs(max(times) - max(begins[0])) < 20e6
+
+
 def check_transfer_by_link(found: Dict[str, Any], text: str) -> None:
     """All ranks were blocked by the link of rank 1, whose port does 50 Mbit/s."""
     transfer = found["shares"]["transfer_ns"]
@@ -331,6 +378,8 @@ def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str],
     outputs = [rank.communicate(timeout=CASE_LIMIT_S)[0] for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), outputs
     shutil.rmtree(folder)
+    check_clocks_of_the_trace(tmp_path / "t.json")
+    assert b"does not show" not in outputs[0], "they share a folder"
     found = summary(tmp_path / "t.json")
     assert [link["rank"] for link in found["links"] if link["is_slow"]] == [1], found["links"]
     assert found["shares"]["transfer_ns"] > found["step_ns"] / 2, "the link is what takes the time"

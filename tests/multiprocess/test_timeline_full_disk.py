@@ -17,14 +17,14 @@ DISK_BYTES = 2 << 20
 
 @pytest.fixture(name="disk")
 def mount_disk(tmp_path: Path) -> Iterator[Path]:
-    """2 MiB, of which 64 KiB are free until the file `other` is removed."""
+    """2 MiB, of which 24 KiB are free until the file `other` is removed."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting a disk needs root")
     try:
-        (disk / "other").write_bytes(bytes(DISK_BYTES - (64 << 10)))
+        (disk / "other").write_bytes(bytes(DISK_BYTES - (24 << 10)))
         (tmp_path / "t.json.rank1.rec").symlink_to(disk / "rank1.rec")
         yield disk
     finally:

@@ -18,13 +18,13 @@ TEST(Coordinator, nothing_runs_until_every_member_has_submitted_the_name) {
   Coordinator coordinator(world_of(3));
   coordinator.submit(0, {allreduce("a")}, 0, nullptr);
   coordinator.submit(2, {allreduce("a")}, 0, nullptr);
-  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+  EXPECT_THAT(coordinator.take_ready(), IsEmpty());
   coordinator.submit(1, {allreduce("a")}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_THAT(names(responses[0]), ElementsAre("a"));
-  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+  EXPECT_THAT(coordinator.take_ready(), IsEmpty());
 }
 
 TEST(Coordinator, order_is_that_of_becoming_ready_not_of_submission) {
@@ -33,7 +33,7 @@ TEST(Coordinator, order_is_that_of_becoming_ready_not_of_submission) {
   Coordinator coordinator(options);
   coordinator.submit(0, {allreduce("a"), allreduce("b")}, 0, nullptr);
   coordinator.submit(1, {allreduce("b"), allreduce("a")}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(2));
   EXPECT_THAT(names(responses[0]), ElementsAre("b"));
   EXPECT_THAT(names(responses[1]), ElementsAre("a"));
@@ -46,11 +46,11 @@ TEST(Coordinator, one_name_in_two_sets_does_not_clash) {
   TensorRequest in_set = allreduce("a", {7});
   in_set.process_set = 1;
   coordinator.submit(1, {allreduce("a"), in_set}, 0, nullptr);
-  auto responses = coordinator.take_ready(0, nullptr);
+  auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_EQ(as<Bucket>(responses[0]).process_set, 1);
   coordinator.submit(0, {allreduce("a")}, 0, nullptr);
-  responses = coordinator.take_ready(0, nullptr);
+  responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_EQ(as<Bucket>(responses[0]).process_set, 0);
 }
@@ -129,7 +129,7 @@ TEST_P(Mismatch, is_told_with_the_lowest_ranks_value_first_and_frees_the_name) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(1, {GetParam().b}, 0, nullptr);
   coordinator.submit(0, {GetParam().a}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_EQ(as<Failure>(responses[0]).code, Code::kMismatch);
@@ -201,7 +201,7 @@ TEST(Coordinator, a_duplicate_submission_is_an_error_for_all_and_no_crash) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {allreduce("a"), allreduce("a")}, 0, nullptr);
   coordinator.submit(1, {allreduce("a")}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_EQ(as<Failure>(responses[0]).code, Code::kDuplicateName);
   EXPECT_THAT(as<Failure>(responses[0]).error,
@@ -219,7 +219,7 @@ TEST(Coordinator, odd_requests_are_errors_or_ignored) {
   coordinator.submit(0, {unknown, foreign}, 0, nullptr);
   coordinator.submit(9, {allreduce("x")}, 0, nullptr);
   coordinator.submit(-1, {allreduce("x")}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(2));
   for (const Response& response : responses)
     EXPECT_THAT(as<Failure>(response).failed[0].ranks, ElementsAre(0));
@@ -236,7 +236,7 @@ TEST(Coordinator, an_error_names_the_ranks_whose_submission_it_answers) {
   coordinator.submit(0, {allreduce("x")}, 0, nullptr);
   coordinator.submit(2, {allreduce("x")}, 0, nullptr);
   coordinator.submit(1, {other}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_THAT(as<Failure>(responses[0]).failed[0].ranks, testing::UnorderedElementsAre(0, 1, 2));
@@ -304,7 +304,7 @@ TEST(Coordinator, a_later_wait_under_the_same_name_is_reported_in_full_again) {
   coordinator.submit(0, {allreduce("a")}, 0, nullptr);
   ASSERT_THAT(coordinator.check_stalls(60 * kSecond), SizeIs(1));
   coordinator.submit(1, {allreduce("a")}, 61 * kSecond, nullptr);
-  ASSERT_THAT(coordinator.take_ready(61 * kSecond, nullptr), SizeIs(1));
+  ASSERT_THAT(coordinator.take_ready(), SizeIs(1));
   coordinator.submit(0, {allreduce("a")}, 62 * kSecond, nullptr);
   const auto later = coordinator.check_stalls(122 * kSecond);
   ASSERT_THAT(later, SizeIs(1));

@@ -69,7 +69,7 @@ inline CoordinatorOptions world_of(Rank size) {
 inline std::vector<Response> run(Coordinator& coordinator, const std::vector<Request>& by_rank) {
   for (size_t rank = 0; rank < by_rank.size(); ++rank)
     coordinator.submit(static_cast<Rank>(rank), {by_rank[rank]}, 0, nullptr);
-  return coordinator.take_ready(0, nullptr);
+  return coordinator.take_ready();
 }
 
 template <class T>

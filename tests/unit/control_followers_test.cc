@@ -46,7 +46,7 @@ class Order : public testing::Test {
   // The names that became ready since this was asked last, one after the other.
   L ready() {
     L all;
-    responses_ = coordinator_.take_ready(now_, nullptr);
+    responses_ = coordinator_.take_ready();
     for (const Response& response : responses_)
       for (const std::string& name : names(response)) all.push_back(name);
     return all;
@@ -150,11 +150,10 @@ TEST_F(Order, a_circle_of_three_sets_runs_in_the_order_in_which_they_became_read
   };
   ring.submit(0, Tensors{in_set(3, allreduce("link")), link(1, 3)}, 0, nullptr);
   ring.submit(1, Tensors{in_set(1, allreduce("link")), link(2, 1)}, 0, nullptr);
-  EXPECT_THAT(ring.take_ready(0, nullptr), IsEmpty());
+  EXPECT_THAT(ring.take_ready(), IsEmpty());
   ring.submit(2, Tensors{in_set(2, allreduce("link")), link(3, 2)}, 0, nullptr);
   std::vector<int32_t> sets;
-  for (const Response& response : ring.take_ready(0, nullptr))
-    sets.push_back(as<Bucket>(response).process_set);
+  for (const Response& response : ring.take_ready()) sets.push_back(as<Bucket>(response).process_set);
   EXPECT_THAT(sets, ElementsAre(3, 1, 2)) << "the last one that became ready waits for nobody";
 }
 
@@ -262,7 +261,7 @@ struct Program {
       if (queues[rank].empty()) continue;
       coordinator.submit(rank, {queues[rank].front()}, 0, nullptr);
       queues[rank].erase(queues[rank].begin());
-      for (const Response& response : coordinator.take_ready(0, nullptr))
+      for (const Response& response : coordinator.take_ready())
         for (const std::string& name : names(response)) places.emplace(name, places.size());
     }
     return places;

@@ -21,7 +21,7 @@ std::vector<std::vector<std::string>> plan(const CoordinatorOptions& options, st
   Coordinator coordinator(options);
   coordinator.submit(0, std::move(requests), 0, nullptr);
   std::vector<std::vector<std::string>> out;
-  for (const Response& response : coordinator.take_ready(0, nullptr)) {
+  for (const Response& response : coordinator.take_ready()) {
     EXPECT_TRUE(is<Bucket>(response)) << error_of(response);
     out.push_back(names(response));
   }
@@ -133,16 +133,16 @@ TEST(Groups, wait_until_every_member_is_ready) {
   const auto two = group("g", {allreduce(""), allreduce("")});
   coordinator.submit(0, two, 0, nullptr);
   coordinator.submit(1, {two[0]}, 0, nullptr);
-  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+  EXPECT_THAT(coordinator.take_ready(), IsEmpty());
   coordinator.submit(1, {two[1]}, 0, nullptr);
-  EXPECT_THAT(coordinator.take_ready(0, nullptr), SizeIs(1));
+  EXPECT_THAT(coordinator.take_ready(), SizeIs(1));
 }
 
 TEST(Groups, one_member_in_error_fails_the_whole_group) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, group("g", {allreduce(""), allreduce("")}), 0, nullptr);
   coordinator.submit(1, group("g", {allreduce(""), allreduce("", {5})}), 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2"));
@@ -154,9 +154,9 @@ TEST(Groups, of_different_length_fail_on_all_ranks_instead_of_hanging) {
     Coordinator coordinator(world_of(3));
     coordinator.submit(0, group("g", {allreduce(""), allreduce(""), allreduce("")}), 0, nullptr);
     coordinator.submit(1, group("g", Tensors(other, allreduce(""))), 0, nullptr);
-    EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty()) << "rank 2 may still agree with one of them";
+    EXPECT_THAT(coordinator.take_ready(), IsEmpty()) << "rank 2 may still agree with one of them";
     coordinator.submit(2, group("g", {allreduce(""), allreduce(""), allreduce("")}), 0, nullptr);
-    const auto responses = coordinator.take_ready(0, nullptr);
+    const auto responses = coordinator.take_ready();
     ASSERT_THAT(responses, SizeIs(1));
     EXPECT_TRUE(is<Failure>(responses[0]));
     EXPECT_THAT(names(responses[0]), SizeIs(3 + other));
@@ -171,7 +171,7 @@ TEST(Groups, of_one_base_and_two_lengths_run_when_ranks_agree) {
   for (const Rank rank : {0, 1})
     coordinator.submit(
         rank, concat({group("g", {allreduce(""), allreduce("")}), group("g", {allreduce("")})}), 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2", "g_1of1"));
 }
@@ -200,7 +200,7 @@ TEST(Groups, with_other_members_fail_with_all_their_members_on_all_ranks) {
       Coordinator coordinator(world_of(2));
       coordinator.submit(is_reversed ? 1 : 0, free_group(one), 0, nullptr);
       coordinator.submit(is_reversed ? 0 : 1, free_group(other), 0, nullptr);
-      const auto responses = coordinator.take_ready(0, nullptr);
+      const auto responses = coordinator.take_ready();
       ASSERT_THAT(responses, SizeIs(1));
       EXPECT_TRUE(is<Failure>(responses[0]));
       EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("Mismatched groups"));

@@ -17,7 +17,7 @@ TEST(Join, a_joined_rank_counts_as_present_for_allreduces_and_is_listed) {
   coordinator.submit(0, {allreduce("a", {2, 3})}, 0, nullptr);
   coordinator.submit(2, {allreduce("a", {2, 3})}, 0, nullptr);
   coordinator.submit(1, {join()}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_THAT(as<Bucket>(responses[0]).joined, ElementsAre(1));
@@ -32,7 +32,7 @@ TEST(Join, counts_for_allreduces_of_other_sets_too) {
   TensorRequest request = allreduce("a");
   request.process_set = 1;
   coordinator.submit(1, {request}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_THAT(as<Bucket>(responses[0]).joined, ElementsAre(2));
 }
@@ -41,7 +41,7 @@ TEST(Join, allreduces_with_and_without_joined_ranks_are_not_fused) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(1, {allreduce("a"), join()}, 0, nullptr);
   coordinator.submit(0, {allreduce("a"), allreduce("b")}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(2));
   EXPECT_THAT(as<Bucket>(responses[0]).joined, IsEmpty());
   EXPECT_THAT(as<Bucket>(responses[1]).joined, ElementsAre(1));
@@ -59,7 +59,7 @@ TEST(Join, other_collectives_fail_on_those_that_called_them) {
     const TensorRequest request = collective(what, "t", {3});
     coordinator.submit(0, {request}, 0, nullptr);
     coordinator.submit(2, {request}, 0, nullptr);
-    const auto responses = coordinator.take_ready(0, nullptr);
+    const auto responses = coordinator.take_ready();
     ASSERT_THAT(responses, SizeIs(1));
     EXPECT_TRUE(is<Failure>(responses[0]));
     EXPECT_THAT(as<Failure>(responses[0]).error, StartsWith(text));
@@ -72,7 +72,7 @@ TEST(Join, what_a_rank_submitted_before_joining_still_runs) {
   const TensorRequest gather = collective(Collective::kAllgather, "g");
   coordinator.submit(1, {gather, join()}, 0, nullptr);
   coordinator.submit(0, {gather}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_THAT(as<Bucket>(responses[0]).joined, IsEmpty());
@@ -82,7 +82,7 @@ TEST(Join, a_barrier_counts_joined_ranks_as_arrived) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {join()}, 0, nullptr);
   coordinator.submit(1, {collective(Collective::kBarrier, "barrier.noname", {})}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_EQ(as<Bucket>(responses[0]).what, Collective::kBarrier);
   EXPECT_TRUE(is<Bucket>(responses[0]));
@@ -91,10 +91,10 @@ TEST(Join, a_barrier_counts_joined_ranks_as_arrived) {
 TEST(Join, the_highest_of_the_last_round_is_last_and_the_largest_tag_wins) {
   Coordinator coordinator(world_of(3));
   coordinator.submit(2, {join(-5)}, 0, nullptr);
-  coordinator.take_ready(0, nullptr);
+  coordinator.take_ready();
   coordinator.submit(1, {join(-9)}, 0, nullptr);
   coordinator.submit(0, {join(-7)}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Joined>(responses[0]));
   EXPECT_EQ(as<Joined>(responses[0]).last, 1);
@@ -108,9 +108,9 @@ TEST(Join, resets_when_all_have_joined) {
     ASSERT_THAT(joined, SizeIs(1));
     EXPECT_TRUE(is<Joined>(joined[0]));
     coordinator.submit(0, {allreduce("a")}, 0, nullptr);
-    EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+    EXPECT_THAT(coordinator.take_ready(), IsEmpty());
     coordinator.submit(1, {allreduce("a")}, 0, nullptr);
-    EXPECT_THAT(coordinator.take_ready(0, nullptr), SizeIs(1));
+    EXPECT_THAT(coordinator.take_ready(), SizeIs(1));
   }
 }
 
@@ -118,7 +118,7 @@ TEST(Join, what_waits_for_the_last_rank_runs_before_everybody_is_released) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {allreduce("a"), join()}, 0, nullptr);
   coordinator.submit(1, {join()}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(2));
   EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_TRUE(is<Joined>(responses[1]));
@@ -127,7 +127,7 @@ TEST(Join, what_waits_for_the_last_rank_runs_before_everybody_is_released) {
 TEST(Join, twice_by_one_rank_is_an_error_for_that_rank_alone) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {join(), join()}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_THAT(as<Failure>(responses[0]).failed[0].ranks, ElementsAre(0));
@@ -140,7 +140,7 @@ TEST(Join, under_different_names_is_answered_to_every_rank) {
     mine.name = "join" + std::to_string(rank);
     coordinator.submit(rank, {mine}, 0, nullptr);
   }
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_THAT(names(responses[0]), ElementsAre("join0", "join1"));
 }
@@ -149,7 +149,7 @@ TEST(Join, groups_complete_through_a_join) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, group("g", {allreduce(""), allreduce("")}), 0, nullptr);
   coordinator.submit(1, {join()}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2"));
 }
@@ -216,7 +216,7 @@ TEST(ProcessSets, removal_fails_what_is_outstanding_and_runs_what_was_ready) {
   auto half = group("open", {request, request});
   coordinator.submit(1, {half[0], remove_set(1)}, 0, nullptr);
   coordinator.submit(0, {remove_set(1)}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(3));
   EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_TRUE(is<Failure>(responses[1]));
@@ -224,14 +224,14 @@ TEST(ProcessSets, removal_fails_what_is_outstanding_and_runs_what_was_ready) {
   EXPECT_THAT(names(responses[1]), ElementsAre("open_1of2"));
   EXPECT_TRUE(is<SetRemoved>(responses[2]));
   coordinator.submit(1, {request}, 0, nullptr);
-  EXPECT_THAT(as<Failure>(coordinator.take_ready(0, nullptr).at(0)).error, HasSubstr("does not exist"));
+  EXPECT_THAT(as<Failure>(coordinator.take_ready().at(0)).error, HasSubstr("does not exist"));
 }
 
 TEST(ProcessSets, changes_while_a_rank_has_joined_fail_instead_of_hanging) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {add_set({1})}, 0, nullptr);
   coordinator.submit(1, {join()}, 0, nullptr);
-  const auto responses = coordinator.take_ready(0, nullptr);
+  const auto responses = coordinator.take_ready();
   ASSERT_THAT(responses, SizeIs(1));
   EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("not supported with Join"));

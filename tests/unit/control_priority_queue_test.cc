@@ -25,7 +25,7 @@ CoordinatorOptions buckets_of(int64_t bytes, Rank ranks = 1) {
 
 L next(Coordinator& coordinator) {
   L all;
-  for (const Response& response : coordinator.take_ready(0, nullptr))
+  for (const Response& response : coordinator.take_ready())
     for (const std::string& name : names(response)) all.push_back(name);
   return all;
 }
@@ -107,14 +107,14 @@ TEST(PriorityQueue, a_removed_set_and_a_join_find_nothing_waiting) {
     a.process_set = b.process_set = 1;
     coordinator.submit(rank, {a, b, remove_set(1)}, 0, nullptr);
   }
-  std::vector<Response> responses = coordinator.take_ready(0, nullptr);
+  std::vector<Response> responses = coordinator.take_ready();
   ASSERT_EQ(responses.size(), 3u);
   EXPECT_EQ(names(responses[0]), L{"a"});
   EXPECT_EQ(names(responses[1]), L{"b"});
   EXPECT_TRUE(is<SetRemoved>(responses[2]));
   for (const Rank rank : {0, 1})
     coordinator.submit(rank, {urgent("c", -1), urgent("d", -2), join()}, 0, nullptr);
-  responses = coordinator.take_ready(0, nullptr);
+  responses = coordinator.take_ready();
   ASSERT_EQ(responses.size(), 3u);
   EXPECT_TRUE(is<Joined>(responses[2]));
 }
@@ -137,7 +137,7 @@ bool learns(int32_t priority) {
     for (const TensorRequest& request : requests) learner.saw_submission(request);
     coordinator.submit(0, requests, 0, nullptr);
     for (int round = 0; round < 2; ++round) {
-      for (const Response& response : coordinator.take_ready(0, nullptr)) learner.saw_response(response);
+      for (const Response& response : coordinator.take_ready()) learner.saw_response(response);
       if (learner.take_plan()) return true;
     }
   }

@@ -30,7 +30,7 @@ class TwoRanks : public testing::Test {
   }
   std::vector<std::vector<std::string>> round(size_t backlog = kIdle) {
     std::vector<std::vector<std::string>> out;
-    last_round_ = rounds_.take_round(now_, backlog, nullptr);
+    last_round_ = rounds_.take_round(now_, backlog);
     for (const Response& response : last_round_) out.push_back(names(response));
     return out;
   }
@@ -43,7 +43,7 @@ class TwoRanks : public testing::Test {
       submit(request);
       round();
       hear(last_round_);
-      for (PlannerAction& action : rounds_.responded(now_, nullptr)) {
+      for (PlannerAction& action : rounds_.responded()) {
         auto* said = std::get_if<Respond>(&action);
         if (said == nullptr) continue;
         hear(said->responses);
@@ -117,7 +117,7 @@ TEST_F(Plans, what_waits_when_a_plan_begins_is_forgotten_for_the_ranks_repeat_it
     round();
     hear(last_round_);
     rounds_.submitted(1, 0, {allreduce("a")}, now_, nullptr);  // it is ahead
-    begun = rounds_.responded(now_, nullptr);
+    begun = rounds_.responded();
     if (!begun.empty()) break;
     rounds_.submitted(0, 0, {allreduce("a")}, now_, nullptr);
     round();

@@ -28,7 +28,7 @@ std::vector<L> buckets_of(const std::vector<Tensors>& by_rank) {
   for (const Tensors& requests : by_rank)
     coordinator.submit(rank++, {requests.begin(), requests.end()}, 0, nullptr);
   std::vector<L> out;
-  for (const Response& response : coordinator.take_ready(0, nullptr)) out.push_back(names(response));
+  for (const Response& response : coordinator.take_ready()) out.push_back(names(response));
   return out;
 }
 
@@ -55,7 +55,7 @@ TEST(SharedMemory, with_a_priority_is_fused_with_nothing_either) {
   coordinator.submit(0, {urgent[0], shared(urgent[1]), urgent[2]}, 0, nullptr);
   std::vector<L> order;
   for (int i = 0; i < 3; ++i)
-    for (const Response& response : coordinator.take_ready(0, nullptr)) order.push_back(names(response));
+    for (const Response& response : coordinator.take_ready()) order.push_back(names(response));
   EXPECT_THAT(order, ElementsAre(L{"a", "c"}, L{"b"}));
 }
 

@@ -177,10 +177,10 @@ class World {
     Node& node = nodes_[0];
     for (const StallReport& report : rounds_->take_stalls(now_)) stalls_.push_back(report.text);
     const size_t backlog = node.queue.size() + node.running.size();
-    std::vector<Response> responses = rounds_->take_round(now_, backlog, nullptr);
+    std::vector<Response> responses = rounds_->take_round(now_, backlog);
     if (responses.empty()) return;
     respond(std::move(responses));
-    carry_out(0, rounds_->responded(now_, nullptr));
+    carry_out(0, rounds_->responded());
   }
   void respond(std::vector<Response> responses) {
     const auto shared = std::make_shared<const std::vector<Response>>(std::move(responses));
@@ -279,7 +279,6 @@ class World {
     carry_out(0, nodes_[0].planner->on_freeze(frozen.news));
   }
   void carry_out(Rank, Respond& said) { respond(std::move(said.responses)); }
-  void carry_out(Rank, NegotiationOver&) {}
   void carry_out(Rank, PlanOver&) {}
   void carry_out(Rank, SetGeneration&) {}
   void carry_out(Rank, Resume&) {}

@@ -88,10 +88,7 @@ struct FakeEvent final : backend::DeviceEvent {
   bool has_happened = false;
 };
 
-struct NoTrace final : TraceSink {
-  void emit(const TraceEvent&) override {}
-  [[nodiscard]] bool is_on() const override { return false; }
-};
+struct NoTrace final : TraceSink {};
 
 // Rank 0 of two, with a backend for float32 and one for int32.
 class OneRank : public testing::Test {

@@ -76,7 +76,7 @@ TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
   const Bytes large(50'000, std::byte{7});
   star.at(1).send_control(0, control::MessageType::kRequests, large);
   star.at(1).send_control(0, control::MessageType::kHeartbeat, {});
-  star.at(1).send_control(0, control::MessageType::kTrace, text("last"));
+  star.at(1).send_control(0, control::MessageType::kFacts, text("last"));
   star.at(2).send_control(0, control::MessageType::kShutdown, {});
   ASSERT_TRUE(star.step_until([&] { return star.messages(0).size() == 4; }));
   std::vector<std::pair<control::MessageType, Bytes>> of_first;
@@ -84,7 +84,7 @@ TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
     if (message.from == 1) of_first.emplace_back(message.type, message.payload);
   EXPECT_THAT(of_first, ElementsAre(Pair(control::MessageType::kRequests, large),
                                     Pair(control::MessageType::kHeartbeat, Bytes()),
-                                    Pair(control::MessageType::kTrace, text("last"))));
+                                    Pair(control::MessageType::kFacts, text("last"))));
   EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_control(); }));
 }
 

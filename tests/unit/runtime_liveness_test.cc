@@ -34,15 +34,13 @@ TEST(Liveness, a_process_that_was_stopped_itself_accuses_nobody) {
   EXPECT_FALSE(liveness.silent(later).has_value());
 }
 
-TEST(Liveness, keeps_the_offset_of_the_fastest_round_trip) {
-  Liveness liveness(0, 2, kSecond, 0);
-  // The peer's clock is 1,000 ahead; the way there takes 10 and the way back 30.
-  liveness.on_answer(1, {.sent = 1'020, .echo_sent = 5, .echo_received = 1'015}, 50);
-  EXPECT_EQ(liveness.offset(1), -990);
-  liveness.on_answer(1, {.sent = 2'000, .echo_sent = 900, .echo_received = 1'950}, 1'200);  // slower: ignored
-  EXPECT_EQ(liveness.offset(1), -990);
-  liveness.on_answer(1, {.sent = 3'005, .echo_sent = 2'000, .echo_received = 3'005}, 2'010);  // exact
-  EXPECT_EQ(liveness.offset(1), -1'000);
+TEST(Liveness, an_echo_tells_how_far_the_clock_of_the_answerer_is_ahead) {
+  // It is 1,000 ahead; the way there takes 10 and the way back 30.
+  const trace::ClockSample slow = clock_of_asker({.sent = 1'020, .echo_sent = 5, .echo_received = 1'015}, 50);
+  EXPECT_EQ(slow.offset, 990);
+  EXPECT_EQ(slow.round_trip, 40);
+  EXPECT_EQ(slow.at, 27);
+  EXPECT_EQ(clock_of_asker({.sent = 3'005, .echo_sent = 2'000, .echo_received = 3'005}, 2'010).offset, 1'000);
 }
 
 }  // namespace

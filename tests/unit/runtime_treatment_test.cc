@@ -54,7 +54,7 @@ class HostAndDevice : public testing::Test {
 
   std::vector<control::Response> run(const std::vector<Request>& requests) {
     for (Rank rank = 0; rank < 2; ++rank) rounds_->submitted(rank, 0, requests, 0, nullptr);
-    std::vector<control::Response> responses = rounds_->take_round(0, 0, nullptr);
+    std::vector<control::Response> responses = rounds_->take_round(0, 0);
     for (control::Response& response : responses) EXPECT_TRUE(planner_->response(response, 0).is_ok());
     return responses;
   }
@@ -66,7 +66,7 @@ class HostAndDevice : public testing::Test {
   bool is_learned(const std::vector<Request>& step) {
     for (int i = 0; i < 10; ++i) {
       run(step);
-      if (!rounds_->responded(0, nullptr).empty()) return true;
+      if (!rounds_->responded().empty()) return true;
     }
     return false;
   }

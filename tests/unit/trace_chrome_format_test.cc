@@ -16,26 +16,12 @@ std::string text_of(ChromeFormat& format) {
   return text + "]";
 }
 
-TraceEvent event(TraceKind kind, Nanos when, std::string_view track, std::string_view name = {},
-                 int64_t value = 0) {
-  return {.kind = kind,
-          .when = when,
-          .track = track,
-          .name = name,
-          .args_dtype = {},
-          .args_shape = {},
-          .value = value};
-}
-
 TEST(ChromeFormat, has_the_shape_that_operators_know) {
   ChromeFormat format(1'000'000, 1686700000000000);
-  format.add(0, event(TraceKind::kCycle, 1'900'000, ""), 0);
-  format.add(0, event(TraceKind::kBegin, 2'000'000, "a", "NEGOTIATE_ALLREDUCE"), 0);
-  format.add(0, event(TraceKind::kRankReady, 2'100'000, "a", "", 1), 0);
-  TraceEvent end = event(TraceKind::kEnd, 2'200'999, "a");
-  end.args_dtype = "float32";
-  end.args_shape = "[2, 3]";
-  format.add(0, end, 0);
+  format.cycle(1'900'000);
+  format.begin({0, "a", 2'000'000}, "NEGOTIATE_ALLREDUCE");
+  format.ready({0, "a", 2'100'000}, 1);
+  format.end({0, "a", 2'200'999}, "float32 [2, 3]");
   EXPECT_EQ(text_of(format),
             "[\n"
             R"({"name": "process_name", "ph": "M", "pid": 0, "args": {)"
@@ -53,11 +39,11 @@ TEST(ChromeFormat, has_the_shape_that_operators_know) {
             R"({"ph": "E", "ts": 1200, "pid": 1, "args": {"dtype": "float32", "shape": "[2, 3]"}}])");
 }
 
-TEST(ChromeFormat, other_ranks_are_named_threads_on_this_clock) {
+TEST(ChromeFormat, other_ranks_are_named_threads) {
   ChromeFormat format(0, 0);
   format.take();
-  format.add(2, event(TraceKind::kBegin, 5'000, "a", "ALLREDUCE"), 3'000);
-  format.add(2, event(TraceKind::kEnd, 6'000, "a"), -9'000);
+  format.begin({2, "a", 8'000}, "ALLREDUCE");
+  format.end({2, "a", -3'000});
   const json events = json::parse("[" + [&] {
     std::string text;
     for (const std::string& object : format.take()) text += object;
@@ -84,14 +70,14 @@ TEST(ChromeFormat, names_of_any_bytes_give_valid_json) {
 
 TEST(ChromeFormat, begins_and_ends_stay_balanced_around_a_gap) {
   ChromeFormat format(0, 0);
-  format.add(0, event(TraceKind::kEnd, 1'000, "a"), 0);  // its begin is unknown
-  format.add(0, event(TraceKind::kBegin, 2'000, "a", "ALLREDUCE"), 0);
-  format.add(0, event(TraceKind::kBegin, 3'000, "a", "QUEUE"), 0);
-  format.add(1, event(TraceKind::kBegin, 3'000, "a", "ALLREDUCE"), 0);
+  format.end({0, "a", 1'000});  // its begin is unknown
+  format.begin({0, "a", 2'000}, "ALLREDUCE");
+  format.begin({0, "a", 3'000}, "QUEUE");
+  format.begin({1, "a", 3'000}, "ALLREDUCE");
   format.add_gap(0, 7);
-  format.add(0, event(TraceKind::kEnd, 9'000, "a"), 0);  // ended at the gap
-  format.add(1, event(TraceKind::kEnd, 9'000, "a"), 0);
-  format.add(0, event(TraceKind::kBegin, 10'000, "a", "ALLREDUCE"), 0);
+  format.end({0, "a", 9'000});  // ended at the gap
+  format.end({1, "a", 9'000});
+  format.begin({0, "a", 10'000}, "ALLREDUCE");
   format.close_open(-1);
   std::map<int, int> depth;
   int gaps = 0;

@@ -275,7 +275,7 @@ TEST_F(RecorderTest, many_threads_may_record_while_files_come_and_go) {
       const std::string track = "track" + std::to_string(t);
       for (uint64_t i = 1; !is_done; ++i) {
         recorder.record(call(i, monotonic_now(), track));
-        recorder.record(TraceEvent{.when = monotonic_now(), .track = track, .name = "A"});
+        recorder.record(TensorTrace{.name = track, .submitted = monotonic_now()});
         recorder.record(TraceSpan{.begin = 1, .end = monotonic_now()});
         if (i % 16 == 0) std::this_thread::yield();
       }

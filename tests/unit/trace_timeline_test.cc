@@ -8,88 +8,56 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "rueda/trace/chrome_format.h"
-#include "rueda/trace/event_codec.h"
+#include "rueda/trace/record_file.h"
 #include "rueda/trace/trace_file.h"
+#include "trace_timeline_fixture.h"
 
 namespace rueda::trace::timeline_test {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
+using timeline_fixture::begin;
+using timeline_fixture::expect_balanced;
+using timeline_fixture::record_call;
 
-class TimelineTest : public testing::Test {
- protected:
-  TimelineTest() {
-    std::string pattern = testing::TempDir() + "rueda_trace_XXXXXX";
-    dir_ = mkdtemp(pattern.data());
-  }
-  ~TimelineTest() override { std::filesystem::remove_all(dir_); }
+class TimelineTest : public timeline_fixture::TimelineTest {};
 
-  [[nodiscard]] std::string path(const std::string& name = "t.json") const { return dir_ + "/" + name; }
-  static std::string read(const std::string& file) {
-    std::stringstream text;
-    text << std::ifstream(file).rdbuf();
-    return text.str();
-  }
-  static TimelineOptions to_file(const std::string& file, bool mark_cycles = false) {
-    return {.path = file, .rank = 0, .mark_cycles = mark_cycles, .forward = {}};
-  }
-
-  std::string dir_;
-};
-
-TraceEvent event(TraceKind kind, std::string_view track, std::string_view name = {}) {
-  return {.kind = kind,
-          .when = monotonic_now(),
-          .track = track,
-          .name = name,
-          .args_dtype = {},
-          .args_shape = {},
-          .value = 0};
-}
-
-void expect_balanced(const json& events) {
-  std::map<std::pair<int, int>, int> depth;
-  for (const json& object : events) {
-    if (!object.contains("pid")) continue;
-    int& open = depth[{object["pid"].get<int>(), object.value("tid", 0)}];
-    if (object["ph"] == "B") ++open;
-    if (object["ph"] == "E") --open;
-    ASSERT_GE(open, 0);
-  }
-  for (const auto& [where, open] : depth) EXPECT_EQ(open, 0) << where.first << " " << where.second;
-}
-
-TEST_F(TimelineTest, writes_what_was_emitted_and_closes_what_is_open) {
+TEST_F(TimelineTest, draws_the_tensors_of_calls_and_closes_what_is_open) {
   const auto timeline = make_timeline();
-  EXPECT_FALSE(timeline->is_on());
-  timeline->emit(event(TraceKind::kBegin, "lost", "X"));
+  record_call(*timeline, "lost");
+  EXPECT_FALSE(timeline->wants_details());
   ASSERT_TRUE(timeline->start(to_file(path())).is_ok());
-  EXPECT_TRUE(timeline->is_on());
-  timeline->emit(event(TraceKind::kBegin, "a\"\xff", "ALLREDUCE"));
-  timeline->emit(event(TraceKind::kCycle, ""));
+  EXPECT_TRUE(timeline->wants_details());
+  record_call(*timeline, "a\"\xff");
+  timeline->record(instant_span(SpanKind::kCycle, {}));
+  timeline->record(instant_span(SpanKind::kReady, "never complete"));
   timeline->stop();
   timeline->stop();
-  EXPECT_FALSE(timeline->is_on());
+  EXPECT_FALSE(timeline->wants_details());
   const std::string text = read(path());
   EXPECT_EQ(text.substr(0, 3), "[\n{");
   EXPECT_EQ(text.substr(text.size() - 2), "}]");
-  const json events = json::parse(text);
-  EXPECT_EQ(events.size(), 6u) << "four metadata objects, a begin, an end, and no cycle";
-  expect_balanced(events);
-  EXPECT_EQ(timeline->dropped(), 0);
+  expect_balanced(json::parse(text));
+  EXPECT_THAT(begins(path()),
+              ElementsAre("a\"\ufffd: NEGOTIATE_ALLREDUCE", "a\"\ufffd: ALLREDUCE", "a\"\ufffd: QUEUE",
+                          "a\"\ufffd: MEMCPY_IN_FUSION_BUFFER", "a\"\ufffd: NATIVE_ALLREDUCE",
+                          "a\"\ufffd: MEMCPY_OUT_FUSION_BUFFER", "never complete: NEGOTIATE_ALLREDUCE"));
+  EXPECT_THAT(text, testing::HasSubstr(R"("args": {"dtype": "float32", "shape": "[2, 3]"})"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("CYCLE_START")));
 }
 
 TEST_F(TimelineTest, cycles_are_marked_when_asked_for) {
   const auto timeline = make_timeline();
-  ASSERT_TRUE(timeline->start(to_file(path(), true)).is_ok());
-  timeline->emit(event(TraceKind::kCycle, ""));
+  TimelineOptions options = to_file(path());
+  options.mark_cycles = true;
+  ASSERT_TRUE(timeline->start(options).is_ok());
+  timeline->record(instant_span(SpanKind::kCycle, {}));
   timeline->stop();
   EXPECT_EQ(json::parse(read(path())).back()["name"], "CYCLE_START");
 }
@@ -99,172 +67,133 @@ TEST_F(TimelineTest, a_file_that_cannot_be_opened_is_named) {
   const Status status = timeline->start(to_file(path("missing/t.json")));
   EXPECT_EQ(status.code, Code::kUnavailable);
   EXPECT_THAT(status.why, testing::HasSubstr(path("missing/t.json") + ": No such file or directory"));
-  EXPECT_FALSE(timeline->is_on());
+  EXPECT_FALSE(timeline->wants_details());
   EXPECT_TRUE(timeline->start(to_file(path())).is_ok()) << "a failed start leaves nothing behind";
 }
 
 TEST_F(TimelineTest, another_path_begins_another_file_and_the_same_path_changes_nothing) {
   const auto timeline = make_timeline();
   ASSERT_TRUE(timeline->start(to_file(path("1"))).is_ok());
-  timeline->emit(event(TraceKind::kInstant, "a", "one"));
+  record_call(*timeline, "a");
   ASSERT_TRUE(timeline->start(to_file(path("1"))).is_ok());
   ASSERT_TRUE(timeline->start(to_file(path("2"))).is_ok());
-  timeline->emit(event(TraceKind::kInstant, "b", "two"));
+  record_call(*timeline, "b");
   timeline->stop();
-  EXPECT_EQ(json::parse(read(path("1"))).back()["name"], "one");
-  const json second = json::parse(read(path("2")));
-  EXPECT_EQ(second.back()["name"], "two");
-  EXPECT_EQ(second.back()["pid"], 1);
+  EXPECT_THAT(begins(path("1")), testing::Each(testing::StartsWith("a: ")));
+  EXPECT_THAT(begins(path("2")), testing::Each(testing::StartsWith("b: ")));
+  EXPECT_EQ(json::parse(read(path("2"))).back()["pid"], 1);
 }
 
 TEST_F(TimelineTest, a_file_that_goes_on_keeps_what_it_has_and_its_clock) {
   const auto timeline = make_timeline();
-  TimelineOptions options = to_file(path());
-  options.goes_on = true;
-  for (const char* name : {"one", "two", "three"}) {
-    ASSERT_TRUE(timeline->start(options).is_ok());
-    timeline->emit(event(TraceKind::kBegin, "a", name));
+  for (const char* name : {"one", "two", "one"}) {
+    ASSERT_TRUE(timeline->start(going_on(path())).is_ok());
+    record_call(*timeline, name);
     timeline->stop();
     expect_balanced(json::parse(read(path())));
   }
-  std::vector<std::string> names;
+  std::vector<int> pids;
   int64_t last = 0, starts = 0;
   for (const json& object : json::parse(read(path()))) {
     starts += static_cast<int64_t>(object.value("pid", -1) == 0 && object["name"] == "process_name");
-    if (object["ph"] != "B") continue;
-    names.push_back(object["name"]);
-    EXPECT_EQ(object["pid"], 1);
+    if (object["ph"] != "B" || object["name"] != "ALLREDUCE") continue;
+    pids.push_back(object["pid"]);
     EXPECT_GE(object["ts"].get<int64_t>(), last);
     last = object["ts"];
   }
-  EXPECT_THAT(names, testing::ElementsAre("one", "two", "three"));
+  EXPECT_THAT(pids, ElementsAre(1, 2, 1));
   EXPECT_EQ(starts, 1);
 }
 
 TEST_F(TimelineTest, a_file_begins_anew_where_it_is_another_or_not_asked_to_go_on) {
   const auto timeline = make_timeline();
-  TimelineOptions options = to_file(path());
-  const auto write = [&](const char* name) {
+  const auto write = [&](const TimelineOptions& options) {
     EXPECT_TRUE(timeline->start(options).is_ok());
-    timeline->emit(event(TraceKind::kInstant, "a", name));
+    record_call(*timeline, "a");
     timeline->stop();
     return json::parse(read(path())).size();
   };
-  const size_t size = write("one");
-  EXPECT_EQ(write("two"), size);
-  options.goes_on = true;
+  const size_t size = write(to_file(path()));
+  EXPECT_EQ(write(to_file(path())), size);
   std::filesystem::remove(path());
-  EXPECT_EQ(write("three"), size);
-  std::ofstream(path()) << "[]";
-  EXPECT_EQ(write("four"), size);
-  EXPECT_GT(write("five"), size);
-  EXPECT_EQ(make_timeline()->start(options).code, Code::kOk) << "another process";
+  std::filesystem::remove(record_path(path(), 0));
+  EXPECT_EQ(write(going_on(path())), size);
+  EXPECT_GT(write(going_on(path())), size);
+  EXPECT_EQ(make_timeline()->start(going_on(path())).code, Code::kOk) << "another process";
   EXPECT_LT(json::parse(read(path())).size(), size);
 }
 
 TEST_F(TimelineTest, what_was_written_before_another_file_is_not_emptied) {
   const auto timeline = make_timeline();
   for (const char* name : {"1", "2", "2"}) {
-    TimelineOptions options = to_file(path(name));
-    options.goes_on = true;
-    ASSERT_TRUE(timeline->start(options).is_ok()) << name;
-    timeline->emit(event(TraceKind::kInstant, "a", "one"));
+    ASSERT_TRUE(timeline->start(going_on(path(name))).is_ok()) << name;
+    record_call(*timeline, "a");
     timeline->stop();
   }
   const std::string before = read(path("1"));
-  TimelineOptions options = to_file(path("1"));
-  options.goes_on = true;
-  const Status status = timeline->start(options);
+  const Status status = timeline->start(going_on(path("1")));
   EXPECT_EQ(status.code, Code::kUnavailable);
   EXPECT_THAT(status.why, testing::HasSubstr("was written by this process before another one"));
   EXPECT_EQ(read(path("1")), before);
   std::filesystem::remove(path("1"));
   std::filesystem::remove(record_path(path("1"), 0));
-  EXPECT_TRUE(timeline->start(options).is_ok()) << "it is gone, so nothing can be lost";
+  EXPECT_TRUE(timeline->start(going_on(path("1"))).is_ok()) << "it is gone, so nothing can be lost";
 }
 
-TEST_F(TimelineTest, other_ranks_forward_bounded_batches_that_rank_0_ingests) {
-  const auto sender = make_timeline();
-  std::mutex mutex;
-  std::vector<Bytes> batches;
-  ASSERT_TRUE(sender
-                  ->start({.path = {},
-                           .rank = 3,
-                           .mark_cycles = true,
-                           .forward =
-                               [&](Bytes batch) {
-                                 const std::lock_guard lock(mutex);
-                                 batches.push_back(std::move(batch));
-                               }})
-                  .is_ok());
-  const std::string long_name(300, 'x');
-  for (int i = 0; i < 5000; ++i) {
-    sender->emit(event(TraceKind::kBegin, long_name, "ALLREDUCE"));
-    sender->emit(event(TraceKind::kEnd, long_name));
-  }
-  sender->stop();
+TEST_F(TimelineTest, while_the_job_runs_the_calls_of_all_ranks_appear_in_a_valid_file) {
   const auto timeline = make_timeline();
-  ASSERT_TRUE(timeline->start(to_file(path())).is_ok());
-  for (const Bytes& batch : batches) {
-    EXPECT_LE(batch.size(), 1u << 20);
-    EXPECT_TRUE(timeline->ingest(3, 0, batch).is_ok());
-  }
+  begin(timeline->recorder(), 0);
+  ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+  const auto other = make_timeline();
+  begin(other->recorder(), 1);
+  ASSERT_TRUE(other->start({.path = path(), .rank = 1, .size = 2}).is_ok());
+  record_call(*timeline, "a");
+  record_call(*other, "a");
+  const Deadline deadline = Deadline::after(60 * kSecond);
+  const auto has_both = [&] { return begins(path(), 0).size() == 6 && begins(path(), 1).size() == 6; };
+  while (!has_both() && !deadline.is_past()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(begins(path(), 0), begins(path(), 1));
+  record_call(*other, "b");
+  other->stop();
   timeline->stop();
-  const json events = json::parse(read(path()));
-  expect_balanced(events);
-  EXPECT_EQ(events.back()["tid"], 3);
-  EXPECT_EQ(timeline->dropped(), sender->dropped());
-}
-
-TEST_F(TimelineTest, malformed_batches_are_refused_and_leave_no_trace) {
-  const uint64_t seed = std::random_device{}();
-  std::printf("seed %lu\n", seed);
-  std::mt19937_64 random(seed);
-  const auto timeline = make_timeline();
-  ASSERT_TRUE(timeline->start(to_file(path())).is_ok());
-  Bytes good;
-  append_event(good, event(TraceKind::kBegin, "track", "NAME"));
-  const size_t first = good.size();
-  append_event(good, event(TraceKind::kEnd, "track"));
-  for (size_t size = 1; size < good.size(); ++size) {
-    // Exactly one event is a batch as well.
-    EXPECT_EQ(timeline->ingest(1, 0, std::span(good).first(size)).is_ok(), size == first) << size;
-  }
-  EXPECT_FALSE(timeline->ingest(0, 0, good).is_ok());
-  EXPECT_FALSE(timeline->ingest(1, 0, Bytes((1u << 20) + 1)).is_ok());
-  for (int i = 0; i < 5000; ++i) {
-    Bytes bad = good;
-    bad[random() % bad.size()] = static_cast<std::byte>(random());
-    (void)timeline->ingest(1, 0, bad);
-  }
-  timeline->stop();
+  EXPECT_EQ(begins(path(), 1).size(), 12u) << "what was recorded before the stop is drawn";
   expect_balanced(json::parse(read(path())));
 }
 
-TEST_F(TimelineTest, a_full_buffer_drops_and_counts_and_the_file_stays_balanced) {
+TEST_F(TimelineTest, ranks_of_other_hosts_whose_records_are_not_here_are_named_at_the_end) {
   const auto timeline = make_timeline();
-  ASSERT_TRUE(timeline->start(to_file(path())).is_ok());
-  const std::string name(4000, 'x');
-  constexpr int kPairs = 4000;
-  for (int i = 0; i < kPairs; ++i) {  // 16 MB at once: far more than the buffer, faster than it is written
-    timeline->emit(event(TraceKind::kBegin, "t", name));
-    timeline->emit(event(TraceKind::kEnd, "t"));
-  }
+  TimelineOptions options = to_file(path(), 4);
+  options.elsewhere = {2, 3};
+  ASSERT_TRUE(timeline->start(options).is_ok());
+  Recorder far;
+  begin(far, 2, 0, "b");
+  ASSERT_TRUE(far.start_file(record_path(path(), 2), false).is_ok());
+  far.record(TraceSpan{.kind = SpanKind::kClock, .begin = monotonic_now(), .end = 100});
+  far.stop_file();
+  testing::internal::CaptureStderr();
   timeline->stop();
-  const json events = json::parse(read(path()));
-  expect_balanced(events);
-  int64_t dropped = 0;
-  int64_t begins = 0;
-  for (const json& object : events) {
-    if (object["ph"] == "B") ++begins;
-    if (object.value("name", "") == "DROPPED_EVENTS") dropped += object["args"]["count"].get<int64_t>();
-  }
-  EXPECT_EQ(dropped, timeline->dropped());
-  EXPECT_GE(begins + dropped, kPairs) << "every begin is in the file or counted";
-  EXPECT_GT(begins, 0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("does not show ranks 3, whose records lie on their own hosts"));
 }
 
-TEST_F(TimelineTest, many_threads_may_emit_while_it_starts_and_stops) {
+TEST_F(TimelineTest, a_file_that_is_damaged_costs_its_rank_alone) {
+  const auto timeline = make_timeline();
+  begin(timeline->recorder(), 0);
+  ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+  Recorder other;
+  begin(other, 1);
+  ASSERT_TRUE(other.start_file(record_path(path(), 1), false).is_ok());
+  record_call(other, "a");
+  other.stop_file();
+  std::ofstream(record_path(path(), 1), std::ios::app) << std::string(320, '\xEE');
+  record_call(*timeline, "a");
+  timeline->stop();
+  EXPECT_EQ(begins(path(), 0).size(), 6u);
+  EXPECT_EQ(begins(path(), 1).size(), 6u) << "what comes before";
+  expect_balanced(json::parse(read(path())));
+}
+
+TEST_F(TimelineTest, many_threads_may_record_while_it_starts_and_stops) {
   const auto timeline = make_timeline();
   std::atomic<bool> is_done{false};
   std::vector<std::thread> threads;
@@ -272,14 +201,13 @@ TEST_F(TimelineTest, many_threads_may_emit_while_it_starts_and_stops) {
     threads.emplace_back([&, t] {
       const std::string track = "track" + std::to_string(t);
       while (!is_done) {
-        timeline->emit(event(TraceKind::kBegin, track, "A"));
-        timeline->emit(event(TraceKind::kEnd, track));
+        record_call(*timeline, track);
         std::this_thread::yield();
       }
     });
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(timeline->start(to_file(path(std::to_string(i)))).is_ok());
-    timeline->emit(event(TraceKind::kInstant, "main", "here"));
+    timeline->record(instant_span(SpanKind::kReady, "main"));
     timeline->stop();
     expect_balanced(json::parse(read(path(std::to_string(i)))));
   }
@@ -312,8 +240,8 @@ TEST_F(TimelineTest, a_job_killed_at_any_moment_leaves_a_readable_file) {
       if (!out.open(file).is_ok()) _exit(1);
       for (int64_t n = 0; n < 100'000'000; ++n) {
         const std::string track = "tensor" + std::to_string(n % 50);
-        format.add(0, event(TraceKind::kBegin, track, "ALLREDUCE"), 0);
-        format.add(0, event(TraceKind::kEnd, track), 0);
+        format.begin({0, track, n}, "ALLREDUCE");
+        format.end({0, track, n + 1});
         if (n % 20 == 0 && !out.append(format.take()).is_ok()) _exit(1);
       }
       _exit(0);

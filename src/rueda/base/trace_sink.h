@@ -1,8 +1,9 @@
-// Where modules report what happens: one interface for timelines and analyses. Its functions may be called
-// from any thread and must not block; an implementation drops and counts events instead.
+// Where modules report what happens, for the records of this rank. Its functions may be called from any
+// thread and must not block; an implementation drops and counts records instead.
 //
-// There are two levels. Tensor events draw a bar for each phase of each tensor, and are asked for. Calls and
-// spans are one record for each collective and for each wait, few and cheap, and always on.
+// There are two levels. Calls and spans are one record for each collective and for each wait, few and cheap,
+// and always on. Details (the tensors of a call, its messages, who was ready when) are recorded while a
+// timeline is on.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,13 @@
 
 namespace rueda {
 
-enum class TraceKind : uint8_t {
-  kBegin,      // a phase or activity of a track begins
-  kEnd,        // the innermost open one of that track ends
-  kInstant,    // a mark on a track
-  kCounter,    // value of a named counter
-  kRankReady,  // rank `value` became ready for the tensor of this track (coordinator only)
-  kCycle,      // the engine started a round
-};
-
-struct TraceEvent {
-  TraceKind kind = TraceKind::kInstant;
-  Nanos when = 0;                 // monotonic_now()
-  std::string_view track{};       // tensor name; borrowed for the duration of emit()
-  std::string_view name{};        // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed, too
-  std::string_view args_dtype{};  // kEnd of a whole operation: "float32", else empty
-  std::string_view args_shape{};  // kEnd of a whole operation: "[2, 3]", else empty
-  int64_t value = 0;              // kRankReady: the rank; kCounter: its value; kBegin: bytes, 0 = unknown
-};
+// What is done with a tensor, as the timeline names it: a Collective, or an allreduce by Adasum.
+using OperationCode = uint16_t;
+inline constexpr OperationCode kAdasumCode = 0x100;
+constexpr OperationCode operation_code(Collective what, ReduceOp op) {
+  const bool is_adasum = what == Collective::kAllreduce && op == ReduceOp::kAdasum;
+  return static_cast<OperationCode>(static_cast<OperationCode>(what) | (is_adasum ? kAdasumCode : 0));
+}
 
 // One collective as this rank saw it, when it has ended here. The times are on monotonic_now(), in the order
 // of the fields; 0 = it did not come to that. (generation, order) is the same on all members.
@@ -58,6 +48,17 @@ struct CallTrace {
   Nanos still = 0;
 };
 
+// One tensor of a call, recorded after it while a timeline is on; or one that has failed before its call.
+struct TensorTrace {
+  std::string_view name{};   // borrowed for the duration of record(), as the others
+  std::string_view dtype{};  // of its result: "float32"; empty: this rank takes none
+  std::string_view shape{};  // "[2, 3]"
+  OperationCode operation = 0;
+  Nanos submitted = 0;  // by this rank; 0: it was not
+  uint32_t call = 0;    // call_tag()
+  Nanos failed = 0;     // when; 0: it did not fail
+};
+
 enum class SpanKind : uint8_t {
   kStep,        // an instant: a step of training ended; value: which optimizer says so
   kInput,       // the program waited for its input
@@ -75,8 +76,12 @@ enum class SpanKind : uint8_t {
   // message; end: for how long it did.
   kLinkAwaited,
   kVerdict,  // an instant: this rank has told of a fault; text: what it said
+  // An instant on rank 0, while a timeline is on: member `peer` of a process set is ready for the tensor
+  // `text`; value: its OperationCode.
+  kReady,
+  kCycle,  // an instant on rank 0, if cycles are marked: a round of negotiation or a bucket of a plan begins
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kVerdict) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kCycle) + 1; }
 constexpr bool is_message(SpanKind kind) { return kind == SpanKind::kSent || kind == SpanKind::kReceived; }
 
 // The same on all members of a call, and on no other call of its time.
@@ -102,12 +107,12 @@ inline TraceSpan instant_span(SpanKind kind, std::string_view text) {
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
-  virtual void emit(const TraceEvent& event) = 0;
-  [[nodiscard]] virtual bool is_on() const = 0;  // of tensor events; callers skip building them when false
   virtual void record(const CallTrace& /*call*/) {}
   virtual void record(const TraceSpan& /*span*/) {}
-  [[nodiscard]] virtual bool is_recording() const { return false; }    // of calls and spans
-  [[nodiscard]] virtual bool wants_messages() const { return false; }  // which are many
+  virtual void record(const TensorTrace& /*tensor*/) {}
+  // Callers skip building records that nobody wants.
+  [[nodiscard]] virtual bool is_recording() const { return false; }   // calls and spans
+  [[nodiscard]] virtual bool wants_details() const { return false; }  // a timeline is on
 };
 
 }  // namespace rueda

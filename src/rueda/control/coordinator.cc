@@ -25,10 +25,6 @@ namespace {
 constexpr size_t kMaxPending = 1u << 20;
 constexpr size_t kMaxListed = 6;
 
-std::string negotiate_name(const PendingTensor& tensor) {
-  return "NEGOTIATE_" + std::string(operation_name(tensor.submissions[0].request));
-}
-
 FailedName failed_name(const PendingTensor& tensor) {
   FailedName failed{.name = tensor.name, .ranks = {}};
   for (const Submission& one : tensor.submissions) failed.ranks.push_back(one.rank);
@@ -76,17 +72,13 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
   for (const auto& [id, ranks] : sets_.sets()) pending_.try_emplace(id, id, ranks, joins_.has_joined());
 }
 
-void Coordinator::enter(Nanos now, TraceSink* trace) {
-  now_ = now;
-  trace_ = trace != nullptr && trace->is_on() ? trace : nullptr;
-}
-
 void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
   if (from < 0 || from >= world_size_) {
     RUEDA_LOG(kError, "Requests from rank " + std::to_string(from) + ", which does not exist, are ignored.");
     return;
   }
-  enter(now, trace);
+  now_ = now;
+  trace_ = trace != nullptr && trace->is_recording() ? trace : nullptr;
   std::vector<int32_t> touched;  // may contain an id more than once
   for (Request& request : requests) {
     const auto* tensor = std::get_if<TensorRequest>(&request);
@@ -128,17 +120,14 @@ void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
     request.group_size = 1;  // already a fault; it must not count as a member of a real group
     request.group_index = 0;
   }
-  if (trace_ == nullptr) {
-    set.submit({.rank = from, .request = std::move(request), .sequence = ++sequence_}, fault, now_);
-    return;
-  }
-  // The events are made from a copy, because the submission may complete the tensor, which removes it.
-  PendingTensor shown;
-  shown.name = request.name;
-  shown.submissions.push_back({from, request});
-  const bool is_barrier = request.what == Collective::kBarrier;
-  if (set.find(request.name) == nullptr) trace_event(TraceKind::kBegin, set, shown, 0);
-  if (!is_barrier) trace_event(TraceKind::kRankReady, set, shown, member);
+  // Two sets may use the same name at the same time, so only the sets to which rank 0 belongs are recorded.
+  if (trace_ != nullptr && trace_->wants_details() && set.index_of(0) == 0)
+    trace_->record(TraceSpan{.kind = SpanKind::kReady,
+                             .begin = now_,
+                             .end = now_,
+                             .value = operation_code(request.what, request.op),
+                             .text = request.name,
+                             .peer = member});
   set.submit({.rank = from, .request = std::move(request), .sequence = ++sequence_}, fault, now_);
 }
 
@@ -216,7 +205,6 @@ void Coordinator::finish(const PendingSet& set, Finished finished) {
   complete.unit.is_group = complete.finished.is_group;
   const Status verdict = judge(set, complete.finished, complete.unit.candidates);
   if (verdict.is_ok() && followers_.take(complete, unordered_before(complete))) return;
-  trace_end(complete);
   if (verdict.is_ok()) {
     ready_.add(std::move(complete.unit));
   } else {
@@ -225,10 +213,7 @@ void Coordinator::finish(const PendingSet& set, Finished finished) {
     ready_.add(make_failure(set.id(), std::move(failed), verdict));
   }
   if (followers_.is_empty()) return;
-  for (Complete& follower : followers_.after(complete.finished)) {
-    trace_end(follower);
-    ready_.add(std::move(follower.unit));
-  }
+  for (Complete& follower : followers_.after(complete.finished)) ready_.add(std::move(follower.unit));
 }
 
 // Ids of the tensors that come before it and are not ordered yet. Its ranks name those of other process sets.
@@ -258,11 +243,6 @@ std::set<uint64_t> Coordinator::unordered_before(const Complete& complete) const
   return ids;
 }
 
-void Coordinator::trace_end(const Complete& complete) const {
-  const PendingSet& set = pending_.at(complete.process_set);
-  for (const auto& tensor : complete.finished.tensors) trace_event(TraceKind::kEnd, set, *tensor, 0);
-}
-
 // A group fails as a whole, with the error of its first member that has one.
 Status Coordinator::judge(const PendingSet& set, const Finished& finished,
                           std::vector<Candidate>& out) const {
@@ -285,14 +265,6 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
     out.push_back(make_candidate(complete));
   }
   return Status::ok();
-}
-
-void Coordinator::trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor,
-                              int64_t value) const {
-  // Two sets may use the same name at the same time, so rank 0 traces only the sets to which it belongs.
-  if (trace_ == nullptr || set.index_of(0) != 0) return;
-  const std::string name = negotiate_name(tensor);
-  trace_->emit({.kind = kind, .when = now_, .track = tensor.name, .name = name, .value = value});
 }
 
 Nanos Coordinator::oldest() const {
@@ -322,8 +294,7 @@ std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos whe
   return stalled;
 }
 
-std::vector<Response> Coordinator::take_ready(Nanos now, TraceSink* trace) {
-  enter(now, trace);
+std::vector<Response> Coordinator::take_ready() {
   ++round_;
   return ready_.take();
 }
@@ -356,11 +327,7 @@ bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) c
   });
 }
 
-void Coordinator::forget_waiting(Nanos now, TraceSink* trace) {
-  enter(now, trace);
-  PendingSet& world = pending_.at(0);
-  for (const auto& tensor : world.take_all()) trace_event(TraceKind::kEnd, world, *tensor, 0);
-}
+void Coordinator::forget_waiting() { (void)pending_.at(0).take_all(); }
 
 const std::map<int32_t, std::vector<Rank>>& Coordinator::process_sets() const { return sets_.sets(); }
 

@@ -46,12 +46,12 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Takes the requests of one rank, in the order in which it submitted them. trace receives the NEGOTIATE_*
-  // and RankReady events; it may be null.
+  // Takes the requests of one rank, in the order in which it submitted them. trace learns which ranks are
+  // ready for what; it may be null.
   void submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace);
   // Returns what may run now, fused, in the order that all ranks must follow: one bucket of the tensors with
   // a priority, and all tensors without one. Empty if nothing is ready.
-  std::vector<Response> take_ready(Nanos now, TraceSink* trace);
+  std::vector<Response> take_ready();
   // To be called at least once in every stall_warning. Returns at most one report in that time. in_plan: what
   // waits in a learned plan, which is not negotiated.
   std::vector<StallReport> check_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});
@@ -68,10 +68,9 @@ class Coordinator {
   [[nodiscard]] bool may_begin_plan(const std::unordered_set<std::string>& names) const;
   // Forgets all requests that wait, because a plan begins. The ranks put theirs into the plan or
   // submit them again.
-  void forget_waiting(Nanos now, TraceSink* trace);
+  void forget_waiting();
 
  private:
-  void enter(Nanos now, TraceSink* trace);  // begins each public call: sets now_ and trace_
   void submit_one(Rank from, TensorRequest&& request);
   void submit_one(Rank from, SetChange&& change);
   void submit_tensor(Rank from, TensorRequest&& request);
@@ -84,10 +83,8 @@ class Coordinator {
   void collect_conflicts(PendingSet& set);
   void finish(const PendingSet& set, Finished finished);
   [[nodiscard]] std::set<uint64_t> unordered_before(const Complete& complete) const;
-  void trace_end(const Complete& complete) const;
   [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
                              std::vector<Candidate>& out) const;
-  void trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor, int64_t value) const;
   [[nodiscard]] Nanos oldest() const;
 
   Rank world_size_;
@@ -100,7 +97,7 @@ class Coordinator {
   std::function<std::string(Rank)> who_;
   int64_t round_ = 0;
   uint64_t sequence_ = 0;  // of the last request
-  // Of the public call in progress.
+  // Of submit(), while it runs.
   Nanos now_ = 0;
   TraceSink* trace_ = nullptr;  // null: not traced
 };

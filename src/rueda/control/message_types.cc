@@ -8,7 +8,7 @@ namespace rueda::control {
 namespace {
 
 constexpr int kFirstType = static_cast<int>(MessageType::kRequests);
-constexpr int kLastType = static_cast<int>(MessageType::kShowStacks);
+constexpr int kLastType = static_cast<int>(MessageType::kFacts);
 
 }  // namespace
 

@@ -24,14 +24,13 @@ enum class MessageType : uint8_t {
   kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
   kShutdown = 5,       // rank -> coordinator: I want to shut down; coordinator -> rank: all shut down
   kStallReport = 6,    // coordinator -> rank: text
-  kTrace = 7,          // rank -> coordinator: a batch of timeline events
+  kShowStacks = 7,     // coordinator -> rank: others wait for you; write to the log where you are
   kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have stopped, close
   kCosts = 9,          // coordinator -> rank, at the end of init: measured costs of links
   kPlanDepart = 10,    // rank -> coordinator: I submit something that is not in the plan (PlanNews)
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanNews)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
-  kShowStacks = 14,    // coordinator -> rank: others wait for you; write to the log where you are
 };
 inline constexpr size_t kControlHeaderBytes = 8;
 

@@ -132,7 +132,6 @@ Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos 
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
     const std::vector<const TensorRequest*> tensors = tensors_of(requests);
     const bool is_taken = runner_.is_open() && !tensors.empty() && fits(tensors);
-    actions.emplace_back(NegotiationOver{.requests = requests});
     if (is_taken) {
       take(operation, tensors, now);
       continue;

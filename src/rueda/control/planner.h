@@ -42,11 +42,6 @@ struct TellPosition {
 struct Negotiate {  // as if they were submitted now, in this order
   std::vector<Request> requests;
 };
-// For the timeline: what was submitted before the plan began. It waits for its buckets now, or for the end of
-// the plan.
-struct NegotiationOver {
-  std::vector<Request> requests;
-};
 struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
@@ -79,9 +74,8 @@ struct Respond {  // to every rank, itself included, in the global order
   std::vector<Response> responses;
 };
 
-using PlannerAction =
-    std::variant<TellDeparture, TellPosition, Negotiate, NegotiationOver, PlanBegun, PlanOver, StartBucket,
-                 SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
+using PlannerAction = std::variant<TellDeparture, TellPosition, Negotiate, PlanBegun, PlanOver, StartBucket,
+                                   SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
 using PlannerActions = std::vector<PlannerAction>;
 
 class Planner {

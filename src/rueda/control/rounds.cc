@@ -20,18 +20,18 @@ std::vector<StallReport> Rounds::take_stalls(Nanos now, std::vector<StalledTenso
   return reports;
 }
 
-std::vector<Response> Rounds::take_round(Nanos now, size_t backlog, TraceSink* trace) {
+std::vector<Response> Rounds::take_round(Nanos now, size_t backlog) {
   if (planner_.holds_back() || backlog >= options_.max_backlog || now < next_round_) return {};
-  std::vector<Response> responses = coordinator_.take_ready(now, trace);
+  std::vector<Response> responses = coordinator_.take_ready();
   if (responses.empty()) return responses;
   next_round_ = now + options_.cycle_time;
   planner_.saw_responses(responses);
   return responses;
 }
 
-PlannerActions Rounds::responded(Nanos now, TraceSink* trace) {
+PlannerActions Rounds::responded() {
   PlannerActions actions = planner_.propose(coordinator_);
-  if (!actions.empty()) coordinator_.forget_waiting(now, trace);
+  if (!actions.empty()) coordinator_.forget_waiting();
   return actions;
 }
 

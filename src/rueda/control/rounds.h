@@ -36,9 +36,9 @@ class Rounds {
   // Begins a round, if one may begin and anything is ready. Returns what every rank, this one
   // included, does next. backlog: responses in progress on this rank. The caller hands the responses
   // out and then calls responded().
-  std::vector<Response> take_round(Nanos now, size_t backlog, TraceSink* trace);
+  std::vector<Response> take_round(Nanos now, size_t backlog);
   // Begins a plan, if one has been learned and nothing prevents it.
-  PlannerActions responded(Nanos now, TraceSink* trace);
+  PlannerActions responded();
 
   // When a round may begin, or stalls must be checked, without any other event. A time in the past means that
   // nothing is awaited.

@@ -57,16 +57,6 @@ void Dispatcher::enqueue(std::unique_ptr<Item> item) {
   item->is_recorded = item->is_call() && item->origin != Origin::kDiscarded;
   if (item->is_recorded) item->ordered = monotonic_now();
   if (is_idle()) item->started = item->ordered;  // the backend takes it in this turn
-  if (item->origin != Origin::kDiscarded && item->is_call() && is_traced(*item->response)) {
-    const Nanos now = monotonic_now();
-    for (const control::Entry& entry : item->response->entries) {
-      trace_.emit({.kind = TraceKind::kBegin,
-                   .when = now,
-                   .track = entry.name,
-                   .name = operation_name(*item->response)});
-      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
-    }
-  }
   queue_.push_back(std::move(item));
 }
 
@@ -216,10 +206,12 @@ void Dispatcher::handle_notice(const control::Response& notice) {
   control::for_each_answer(notice, me_, [&](int32_t process_set, const std::string& name) {
     const std::optional<TensorRef> ref = operations_.lookup(process_set, name);
     if (!ref) return;  // this rank never submitted it
-    if (failure != nullptr && trace_.is_on()) {
-      const Nanos now = monotonic_now();
-      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = name, .name = "ERROR"});
-      trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = name});
+    if (failure != nullptr && trace_.wants_details() && ref->has_tensor()) {
+      const control::TensorRequest& request = ref->tensor().request;
+      trace_.record(TensorTrace{.name = name,
+                                .operation = operation_code(request.what, request.op),
+                                .submitted = ref->operation->submitted,
+                                .failed = monotonic_now()});
     }
     if (joined != nullptr) {
       ref->operation->last_joined = joined->last;
@@ -236,10 +228,8 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   if (item.backend == nullptr) return fail_unsupported(batch);
   const bool is_discarded = item.origin == Origin::kDiscarded;
   item.id = next_call_++;
-  if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
-  if (item.is_recorded && trace_.wants_messages()) item.messages = &trace_;
+  if (item.is_recorded && trace_.wants_details()) item.messages = &trace_;
   if (item.is_recorded && item.started == 0) item.started = monotonic_now();
-  if (!is_discarded) mark_end(*batch.response);
   if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     return;
@@ -252,7 +242,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
                            .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
                            .may_be_taken_back = item.origin != Origin::kNegotiated,
                            .generation = item.generation,
-                           .activities = item.trace != nullptr || item.is_recorded ? &item : nullptr};
+                           .activities = item.is_recorded ? &item : nullptr};
   item.is_taken_back = is_discarded;
   mark_started(batch, true);
   running_.push_back(std::move(owner));
@@ -270,8 +260,7 @@ void Dispatcher::fail_unsupported(const Batch& batch) {
                                               batch.response->entries.front().name +
                                               (why.empty() ? "" : " (" + why + ")") +
                                               "; copy the tensor to host memory first."};
-  mark_end(*batch.response);
-  mark_ends(batch, false);
+  if (trace_.wants_details()) record_tensors(batch, std::nullopt, false);
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
@@ -289,15 +278,15 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
     return;
   }
   if (item.is_taken_back) return;
-  item.end_activity();
   if (done.event != nullptr) has_launched_ = true;
   if (item.is_recorded) {
     const CallTrace call = item.record_of(done, monotonic_now());
     counters_.meters->called(call);
     if (trace_.is_recording()) trace_.record(call);
+    if (trace_.wants_details())
+      record_tensors(*item.batch, call_tag(call.generation, call.order), status.is_ok());
   }
   const Batch& batch = *item.batch;
-  mark_ends(batch, status.is_ok());
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status, done.event);
 }
@@ -324,15 +313,12 @@ void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
     return item->is_open_bucket() && item->order == static_cast<uint64_t>(bucket);
   };
   if (const auto waiting = std::ranges::find_if(queue_, is_it); waiting != queue_.end()) {
-    for (int open = 2; open > 0; --open) mark_end(*(*waiting)->response);  // QUEUE, and the operation
     queue_.erase(waiting);
     return;
   }
   const auto at = std::ranges::find_if(running_, is_it);
   RUEDA_CHECK(at != running_.end(), "a bucket that all ranks have started is not taken back");
   Item& item = **at;
-  item.end_activity();
-  mark_ends(*item.batch, false);
   mark_started(*item.batch, false);
   item.is_taken_back = true;
   item.cancellation().take_back(item.id, arrivals);
@@ -343,34 +329,21 @@ void Dispatcher::abort() {
   running_.clear();
 }
 
-void Dispatcher::mark_end(const control::Bucket& response) {
-  if (!is_traced(response)) return;
-  const Nanos now = monotonic_now();
-  for (const control::Entry& entry : response.entries)
-    trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
-}
-
-// A rank that has joined takes part without a tensor: its bar ends without a dtype and a shape.
-void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
-  if (!is_traced(*batch.response)) return;
-  const Nanos now = monotonic_now();
+// A rank that has joined takes part without a tensor, and takes no result.
+void Dispatcher::record_tensors(const Batch& batch, std::optional<uint32_t> call, bool is_ok) {
+  const Nanos failed = call ? 0 : monotonic_now();
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const std::optional<TensorRef>& ref = batch.tensors[i].ref;
     const bool has_result = is_ok && ref.has_value();
     const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
-    trace_.emit({.kind = TraceKind::kEnd,
-                 .when = now,
-                 .track = batch.response->entries[i].name,
-                 .args_dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
-                 .args_shape = shape});
+    trace_.record(TensorTrace{.name = batch.response->entries[i].name,
+                              .dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
+                              .shape = shape,
+                              .operation = operation_code(batch.response->what, batch.response->op),
+                              .submitted = ref ? ref->operation->submitted : 0,
+                              .call = call.value_or(0),
+                              .failed = failed});
   }
-}
-
-// Ranks outside the process set receive its responses too, but take no part in them.
-bool Dispatcher::is_traced(const control::Bucket& response) const {
-  if (!trace_.is_on() || response.what == Collective::kBarrier || response.what == Collective::kJoin)
-    return false;
-  return is_mine(response);
 }
 
 }  // namespace rueda::runtime

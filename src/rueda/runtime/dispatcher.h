@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -68,7 +69,7 @@ class Dispatcher {
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
-  using Item = DispatchItem;  // a response that is queued or under way, and its bars in the timeline
+  using Item = DispatchItem;  // a response that is queued or under way
   static control::SharedBucket share(control::Bucket response) {
     return std::make_shared<const control::Bucket>(std::move(response));
   }
@@ -85,9 +86,8 @@ class Dispatcher {
   void look_at_devices();
   void note_movement();
   void fail_unsupported(const Batch& batch);
-  void mark_end(const control::Bucket& response);  // of the innermost bar of each tensor
-  void mark_ends(const Batch& batch, bool is_ok);
-  [[nodiscard]] bool is_traced(const control::Bucket& response) const;
+  // call: the tag of a call that has ended; without one, its tensors have failed before it.
+  void record_tensors(const Batch& batch, std::optional<uint32_t> call, bool is_ok);
 
   Rank me_;  // world rank
   Operations& operations_;

@@ -1,9 +1,8 @@
-// A response that is queued or under way in the dispatcher, its bars in the timeline, and its record.
+// A response that is queued or under way in the dispatcher, and its record.
 // Included by dispatcher.cc alone. Engine thread only.
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,16 +18,6 @@
 
 namespace rueda::runtime {
 
-// LOCAL_ALLREDUCE, NATIVE_BCAST: the backend and the collective, as in Horovod's timelines.
-inline std::string transfer_name(std::string_view backend, Collective what) {
-  std::string text(backend);
-  text += '_';
-  text += what == Collective::kBroadcast ? "bcast" : name_of(what);
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 class DispatchItem final : public backend::ActivitySink {
  public:
   enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
@@ -38,17 +27,9 @@ class DispatchItem final : public backend::ActivitySink {
   explicit DispatchItem(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
-    end_activity();
     has_packed_ = has_packed_ || activity == backend::Activity::kPack;
-    const bool is_at_once = activity == backend::Activity::kTransfer && !has_packed_;
-    const Nanos now = trace == nullptr && is_at_once ? started : monotonic_now();
-    if (activity == backend::Activity::kTransfer) transfer_began = is_at_once ? started : now;
-    if (activity == backend::Activity::kUnpack) unpack_began = now;
-    emit(TraceKind::kBegin, name_of(activity), now);
-    is_open_ = true;
-  }
-  void end_activity() {
-    if (std::exchange(is_open_, false) && trace != nullptr) emit(TraceKind::kEnd, {}, monotonic_now());
+    if (activity == backend::Activity::kTransfer) transfer_began = has_packed_ ? monotonic_now() : started;
+    if (activity == backend::Activity::kUnpack) unpack_began = monotonic_now();
   }
   [[nodiscard]] bool wants_messages() const override { return messages != nullptr; }
   void add(const backend::Message& message) override {
@@ -82,7 +63,6 @@ class DispatchItem final : public backend::ActivitySink {
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
   bool is_taken_back = false;     // it has no result
-  TraceSink* trace = nullptr;     // null: its tensors have no bars in the timeline
   TraceSink* messages = nullptr;  // null: its messages are not recorded
   bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
@@ -110,24 +90,6 @@ class DispatchItem final : public backend::ActivitySink {
   }
 
  private:
-  [[nodiscard]] std::string name_of(backend::Activity activity) const {
-    switch (activity) {
-      case backend::Activity::kPack:
-        return "MEMCPY_IN_FUSION_BUFFER";
-      case backend::Activity::kUnpack:
-        return "MEMCPY_OUT_FUSION_BUFFER";
-      case backend::Activity::kTransfer:
-        break;
-    }
-    return transfer_name(backend->name(), response->what);
-  }
-  void emit(TraceKind kind, std::string_view name, Nanos now) {
-    if (trace == nullptr) return;
-    for (const control::Entry& entry : response->entries)
-      trace->emit({.kind = kind, .when = now, .track = entry.name, .name = name});
-  }
-
-  bool is_open_ = false;
   bool has_packed_ = false;
   Nanos moved_at_ = 0, still_ = 0;
 };

@@ -26,7 +26,7 @@ Engine::Engine(Session session)
     : session_(std::move(session)),
       operations_([this] { driver_.wake(); }, session_.first_handle),
       groups_(session_.epoch, session_.me, session_.size(), session_.process_sets),
-      recording_(session_.timeline, session_.me, [this] { driver_.wake(); }),
+      recording_(session_.timeline, session_.me),
       channel_(session_.links.get(), session_.size(), counters_),
       dispatcher_(session_.me, operations_, groups_, *session_.backends, recording_.timeline(), counters_,
                   session_.devices.get()),
@@ -84,7 +84,6 @@ bool Engine::turn() {
     moved = handle_messages() || moved;
     handle_losses();
     if (farewell_.is_closed()) return true;
-    send_trace_batches();
   }
   const Nanos now = monotonic_now();
   if (is_coordinator() && farewell_.is_running()) {
@@ -135,7 +134,7 @@ bool Engine::is_quiet() const {
 }
 
 bool Engine::prepare_sleep() {
-  if (operations_.has_submitted() || farewell_.has_news() || recording_.has_batches()) return false;
+  if (operations_.has_submitted() || farewell_.has_news()) return false;
   return session_.backends->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
 }
 
@@ -193,12 +192,6 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     }
     case MessageType::kShowStacks:
       return session_.show_stacks ? session_.show_stacks() : void();
-    case MessageType::kTrace: {
-      const Nanos offset = verdicts_.clock_offset(message.from);
-      const Status status = recording_.timeline().ingest(message.from, offset, message.payload);
-      if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
-      return;
-    }
     case MessageType::kCosts:
       return;  // start-up only
   }
@@ -215,11 +208,6 @@ void Engine::handle_losses() {
     else if (carries_control)
       farewell_.on_loss(loss.peer);
   }
-}
-
-void Engine::send_trace_batches() {
-  for (Bytes& batch : recording_.take_batches())
-    channel_.send(kCoordinator, control::MessageType::kTrace, std::move(batch));
 }
 
 void Engine::send_facts(Nanos now) {

@@ -116,7 +116,6 @@ class Engine final : private Work {
   void carry_out(FarewellAction action);
   void stop();
   void tell_end(const Verdicts::End& end);
-  void send_trace_batches();
   void send_facts(Nanos now);
   void look_around(Nanos now);
   void note_engagement(std::optional<Nanos> now);

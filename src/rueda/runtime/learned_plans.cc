@@ -22,8 +22,6 @@ bool LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
   control::Planner::Decision decision =
       operation->set_change ? planner_.submitted(operation->handle, {*operation->set_change})
                             : planner_.submitted(operation->handle, requests_, monotonic_now());
-  if (decision.is_taken)
-    for (const Tensor& tensor : operation->tensors) callbacks_.is_taken(tensor.request);
   carry_out(std::move(decision.actions));
   return decision.is_taken;
 }
@@ -105,13 +103,6 @@ void LearnedPlans::carry_out(control::TellPosition& told) {
   callbacks_.tell_coordinator(control::MessageType::kPlanPosition, told.news);
 }
 
-void LearnedPlans::carry_out(control::NegotiationOver& over) {
-  for (const control::Request& request : over.requests) {
-    callbacks_.negotiation_is_over(request);
-    if (const auto* tensor = std::get_if<control::TensorRequest>(&request)) callbacks_.is_taken(*tensor);
-  }
-}
-
 void LearnedPlans::carry_out(control::PlanOver&) {
   count(counters_.departures);
   count(counters_.meters->plans_left);
@@ -119,7 +110,7 @@ void LearnedPlans::carry_out(control::PlanOver&) {
 }
 
 void LearnedPlans::carry_out(control::StartBucket& started) {
-  callbacks_.bucket_starts(*started.bucket);
+  callbacks_.bucket_starts();
   dispatcher_.enqueue_planned(std::move(started.bucket), started.number);
   count(counters_.planned_batches);
 }

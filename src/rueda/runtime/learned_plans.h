@@ -23,9 +23,7 @@ struct PlanCallbacks {
   std::function<void(control::MessageType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
-  std::function<void(const control::Request&)> negotiation_is_over;
-  std::function<void(const control::TensorRequest&)> is_taken;  // by the plan; it waits for its bucket now
-  std::function<void(const control::Bucket&)> bucket_starts;
+  std::function<void()> bucket_starts;
   std::function<void()> plan_begins;
   std::function<void(const std::string& why)> plan_is_over;
   // Coordinator only: to every rank, itself included.
@@ -79,7 +77,6 @@ class LearnedPlans {
   void carry_out(control::TellDeparture& told);
   void carry_out(control::TellPosition& told);
   void carry_out(control::Negotiate& negotiated) { callbacks_.negotiate(negotiated.requests); }
-  void carry_out(control::NegotiationOver& over);
   void carry_out(control::PlanBegun&);
   void carry_out(control::PlanOver&);
   void carry_out(control::StartBucket& started);

@@ -14,8 +14,7 @@ Liveness::Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now)
       timeout_(timeout),
       interval_(std::min(kMaxInterval, timeout / 4)),
       next_(now),
-      last_heard_(static_cast<size_t>(world_size), now),
-      clocks_(static_cast<size_t>(world_size)) {}
+      last_heard_(static_cast<size_t>(world_size), now) {}
 
 bool Liveness::take_due(Nanos now) {
   if (now < next_) return false;
@@ -33,31 +32,12 @@ std::optional<Rank> Liveness::silent(Nanos now) const {
   return std::nullopt;
 }
 
-void Liveness::on_answer(Rank peer, const control::Heartbeat& answer, Nanos now) {
-  if (answer.echo_sent == 0) return;
-  PeerClock& clock = clocks_[static_cast<size_t>(peer)];
-  clock.estimate.add(clock_of_answerer(answer, now));
-  clock.last = answer.sent;
-}
-
-Nanos Liveness::offset(Rank peer) const {
-  const PeerClock& clock = clocks_[static_cast<size_t>(peer)];
-  return clock.estimate.at(clock.last).offset;
-}
-
 // The four time stamps of NTP (RFC 5905, section 8), as differences, which cannot overflow.
-trace::ClockSample clock_of_answerer(const control::Heartbeat& echo, Nanos now) {
-  const Nanos there = echo.echo_received - echo.echo_sent, back = echo.sent - now;
-  return {.at = echo.echo_received + (echo.sent - echo.echo_received) / 2,
-          .offset = -(there + back) / 2,
-          .round_trip = (now - echo.echo_sent) - (echo.sent - echo.echo_received)};
-}
-
 trace::ClockSample clock_of_asker(const control::Heartbeat& echo, Nanos now) {
-  const trace::ClockSample other = clock_of_answerer(echo, now);
+  const Nanos there = echo.echo_received - echo.echo_sent, back = echo.sent - now;
   return {.at = echo.echo_sent + (now - echo.echo_sent) / 2,
-          .offset = -other.offset,
-          .round_trip = other.round_trip};
+          .offset = (there + back) / 2,
+          .round_trip = (now - echo.echo_sent) - (echo.sent - echo.echo_received)};
 }
 
 }  // namespace rueda::runtime

@@ -12,10 +12,8 @@
 
 namespace rueda::runtime {
 
-// Of one exchange: a heartbeat that this rank sent, and its echo, which arrived now. Converts times of the
-// rank that answered to this rank's clock.
-trace::ClockSample clock_of_answerer(const control::Heartbeat& echo, Nanos now);
-// The same exchange, the other way round: converts this rank's times to the clock of the rank that answered.
+// Of one exchange: a heartbeat that this rank sent, and its echo, which arrived now. Converts this rank's
+// times to the clock of the rank that answered.
 trace::ClockSample clock_of_asker(const control::Heartbeat& echo, Nanos now);
 
 // The coordinator pings every rank; a rank answers. Each side notices when the other falls silent.
@@ -33,22 +31,12 @@ class Liveness {
   [[nodiscard]] std::optional<Rank> silent(Nanos now) const;
   [[nodiscard]] Nanos timeout() const { return timeout_; }
 
-  // A ping was answered. Coordinator only.
-  void on_answer(Rank peer, const control::Heartbeat& answer, Nanos now);
-  // Add this to the present time on the peer's clock to get the time on the clock of this rank.
-  [[nodiscard]] Nanos offset(Rank peer) const;
-
  private:
   Rank me_;
   Nanos timeout_;
   Nanos interval_;
   Nanos next_;
   std::vector<Nanos> last_heard_;
-  struct PeerClock {
-    trace::ClockEstimate estimate;
-    Nanos last = 0;  // on the peer's clock: its latest answer
-  };
-  std::vector<PeerClock> clocks_;
 };
 
 }  // namespace rueda::runtime

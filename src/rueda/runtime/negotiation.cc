@@ -65,7 +65,6 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
 
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
-      waits_(parts_.trace, is_coordinator()),
       plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
              parts_.counters, plan_callbacks()) {
   if (!is_coordinator()) return;
@@ -86,13 +85,11 @@ PlanCallbacks Negotiation::plan_callbacks() {
     RUEDA_CHECK(counted.is_ok(), "rank 0 is asked first, and contradicts nobody");
   };
   callbacks.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
-  callbacks.negotiation_is_over = [this](const control::Request& request) {
-    waits_.negotiation_ends(request);
+  callbacks.bucket_starts = [this] { mark_cycle(); };
+  callbacks.plan_begins = [this] { parts_.trace.record(instant_span(SpanKind::kPlanBegins, {})); };
+  callbacks.plan_is_over = [this](const std::string& why) {
+    parts_.trace.record(instant_span(SpanKind::kPlanEnds, why));
   };
-  callbacks.is_taken = [this](const control::TensorRequest& request) { waits_.is_taken(request); };
-  callbacks.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
-  callbacks.plan_begins = [this] { waits_.plan_begins(); };
-  callbacks.plan_is_over = [this](const std::string& why) { waits_.plan_is_over(why); };
   callbacks.freeze_all = [this](const control::PlanNews& news) {
     parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
     plans_.on_freeze(news);
@@ -114,7 +111,6 @@ bool Negotiation::take_submissions() {
 }
 
 void Negotiation::negotiate(std::span<const control::Request> requests) {
-  for (const control::Request& request : requests) waits_.negotiation_begins(request);
   if (!rounds_) return send_requests(requests);
   rounds_->submitted(parts_.session.me, plans_.plans_begun(), {requests.begin(), requests.end()},
                      monotonic_now(), &parts_.trace);
@@ -138,12 +134,11 @@ void Negotiation::send_requests(std::span<const control::Request> requests) {
 }
 
 bool Negotiation::begin_round(Nanos now) {
-  std::vector<control::Response> responses =
-      rounds_->take_round(now, parts_.dispatcher.backlog(), &parts_.trace);
+  std::vector<control::Response> responses = rounds_->take_round(now, parts_.dispatcher.backlog());
   if (responses.empty()) return false;
-  waits_.round_begins(now);
+  mark_cycle();
   respond(std::move(responses));
-  plans_.carry_out(rounds_->responded(now, &parts_.trace));
+  plans_.carry_out(rounds_->responded());
   return true;
 }
 
@@ -187,19 +182,14 @@ Status Negotiation::accept(std::vector<control::Response> responses) {
     const Result<bool> is_of_plan = plans_.accept(response);
     if (!is_of_plan.is_ok()) return is_of_plan.status();
     if (is_of_plan.value()) continue;
-    if (waits_.is_on() && !is_coordinator()) trace_answers(response);
     parts_.dispatcher.enqueue(std::move(response));
   }
   return Status::ok();
 }
 
-void Negotiation::trace_answers(const control::Response& response) {
-  const Rank me = parts_.session.me;
-  control::for_each_answer(response, me, [this](int32_t process_set, const std::string& name) {
-    const std::optional<TensorRef> ref = parts_.operations.lookup(process_set, name);
-    const bool is_join = ref && ref->has_tensor() && ref->tensor().request.what == Collective::kJoin;
-    if (ref && !is_join) waits_.negotiation_ends(name);
-  });
+void Negotiation::mark_cycle() {
+  if (is_coordinator() && parts_.trace.wants_details())
+    parts_.trace.record(instant_span(SpanKind::kCycle, {}));
 }
 
 bool Negotiation::run_plan(Nanos now) {

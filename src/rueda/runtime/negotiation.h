@@ -17,7 +17,6 @@
 #include "rueda/runtime/learned_plans.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/session.h"
-#include "rueda/runtime/wait_trace.h"
 
 namespace rueda::runtime {
 
@@ -72,11 +71,10 @@ class Negotiation {
   void broadcast(std::span<const control::Response> responses);
   void respond(std::vector<control::Response> responses);
   Status accept(std::vector<control::Response> responses);
-  void trace_answers(const control::Response& response);
+  void mark_cycle();  // a round or a bucket begins
   Status on_plan_news(const ControlMessage& message);
 
   Parts parts_;
-  WaitTrace waits_;
   LearnedPlans plans_;
   std::unique_ptr<control::Rounds> rounds_;  // rank 0 only
 };

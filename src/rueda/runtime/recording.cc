@@ -28,10 +28,8 @@ constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channe
 
 }  // namespace
 
-Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::function<void()> on_batch)
-    : me_(me),
-      on_batch_(std::move(on_batch)),
-      timeline_(timeline ? std::move(timeline) : trace::make_timeline()) {}
+Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me)
+    : me_(me), timeline_(timeline ? std::move(timeline) : trace::make_timeline()) {}
 
 Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on) {
   const std::lock_guard lock(mutex_);
@@ -41,21 +39,12 @@ Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on)
     timeline_->stop();
   }
   path_.clear();
-  trace::TimelineOptions options{.path = path,
-                                 .rank = me_,
-                                 .size = world_size_,
-                                 .mark_cycles = mark_cycles,
-                                 .goes_on = goes_on,
-                                 .forward = {}};
-  if (me_ != 0) {
-    options.forward = [this](Bytes batch) {
-      {
-        const std::lock_guard batches_lock(batches_mutex_);
-        batches_.push_back(std::move(batch));
-      }
-      on_batch_();
-    };
-  }
+  const trace::TimelineOptions options{.path = path,
+                                       .rank = me_,
+                                       .size = world_size_,
+                                       .mark_cycles = mark_cycles,
+                                       .elsewhere = elsewhere_,
+                                       .goes_on = goes_on};
   if (Status s = timeline_->start(options); !s.is_ok()) return s;
   path_ = path;
   return Status::ok();
@@ -74,6 +63,8 @@ void Recording::begin_epoch(const Session& session) {
   flight_record_ = session.config.flight_record;
   watch(session.config.flight_record_signal);
   world_size_ = session.size();
+  for (Rank rank = 0; rank < world_size_; ++rank)
+    if (!are_on_one_host(*session.all, rank, 0)) elsewhere_.push_back(rank);
   const PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
   const PeerInfo& first = session.all->front();
   const std::string job = first.host_key + "|" + std::to_string(first.pid);
@@ -151,16 +142,6 @@ void Recording::write_flight_record() {
               "The flight record of this rank is in " + path + "; `rueda timeline summary` reads it.");
   else
     RUEDA_LOG(kError, written.why);
-}
-
-bool Recording::has_batches() {
-  const std::lock_guard lock(batches_mutex_);
-  return !batches_.empty();
-}
-
-std::vector<Bytes> Recording::take_batches() {
-  const std::lock_guard lock(batches_mutex_);
-  return std::exchange(batches_, {});
 }
 
 }  // namespace rueda::runtime

@@ -1,16 +1,13 @@
 // The timeline as the engine of one epoch uses it. The file and its writer thread belong to trace::Timeline,
-// which goes on from epoch to epoch. This class starts and stops it. On ranks other than 0 it also keeps the
-// batches of events that the writer has made, until the engine thread sends them to rank 0. Any thread.
+// which goes on from epoch to epoch. This class starts and stops it. Any thread.
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "rueda/base/bytes.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/runtime/session.h"
@@ -21,9 +18,8 @@ namespace rueda::runtime {
 
 class Recording {
  public:
-  // timeline: of earlier epochs of this process; null: there were none. on_batch: called when a batch waits
-  // to be sent.
-  Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::function<void()> on_batch);
+  // timeline: of earlier epochs of this process; null: there were none.
+  Recording(std::shared_ptr<trace::Timeline> timeline, Rank me);
 
   // goes_on: as in TimelineOptions.
   Status start(const std::string& path, bool mark_cycles, bool goes_on);
@@ -40,16 +36,12 @@ class Recording {
   [[nodiscard]] trace::Timeline& timeline() const { return *timeline_; }
   [[nodiscard]] bool is_on() const { return timeline_->recorder().is_on(); }
 
-  // On ranks other than 0.
-  [[nodiscard]] bool has_batches();
-  std::vector<Bytes> take_batches();
-
  private:
   void watch(int signal);  // 0: none asks for the flight record
 
   Rank me_;
   Rank world_size_ = 1;
-  std::function<void()> on_batch_;
+  std::vector<Rank> elsewhere_;  // on other hosts than rank 0
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;
   std::string path_;           // empty: not started by this epoch
@@ -58,8 +50,6 @@ class Recording {
   int64_t sent_then_ = 0;      // over all links, until the last look
   std::string flight_record_;  // where it goes when the epoch breaks
   std::atomic<bool> has_failed_{false};
-  std::mutex batches_mutex_;
-  std::vector<Bytes> batches_;
 };
 
 }  // namespace rueda::runtime

@@ -129,7 +129,6 @@ Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& he
   suspicions_.answered(from, heartbeat.echo_sent);
   // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
   if (are_on_one_host(all_, from, me_)) return {};
-  liveness_.on_answer(from, heartbeat, now);
   // Each rank keeps its offset in its own records, so that they can be read without those of rank 0.
   return {Answer{.to = from, .sent = heartbeat.sent, .received = now}};
 }

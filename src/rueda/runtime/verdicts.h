@@ -83,8 +83,6 @@ class Verdicts {
   [[nodiscard]] bool is_undecided() const {
     return suspect_ >= 0 || !suspicions_.is_empty() || failure_deadline_ != 0;
   }
-  // As in Liveness.
-  [[nodiscard]] Nanos clock_offset(Rank peer) const { return liveness_.offset(peer); }
 
  private:
   [[nodiscard]] bool is_coordinator() const { return me_ == 0; }

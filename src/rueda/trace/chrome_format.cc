@@ -73,45 +73,52 @@ ChromeFormat::ChromeFormat(Nanos start, int64_t epoch_micros) : start_(start) {
   metadata(R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}})");
 }
 
-void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset, std::string_view args) {
-  const int64_t ts = ts_of(event.when + offset);
-  int64_t& last_ts = last_ts_[rank];
+// Where it is in the trace; announces the track and the rank when they first appear.
+std::string ChromeFormat::place_of(const At& at) {
+  const int64_t ts = ts_of(at.when);
+  int64_t& last_ts = last_ts_[at.rank];
   last_ts = std::max(last_ts, ts);
-  if (event.kind == TraceKind::kCycle) {
-    object(R"({"ph": "i", "name": "CYCLE_START", "ts": )" + number(ts) + R"(, "s": "g"})");
-    return;
-  }
-  const int32_t pid = pid_of(event.track);
-  int32_t& open = open_[rank][pid];
-  if (event.kind == TraceKind::kEnd && open == 0) return;  // the matching begin was lost
-  announce_rank(pid, rank);
-  const std::string where = place(ts, pid, rank);
-  switch (event.kind) {
-    case TraceKind::kBegin:
-      ++open;
-      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where + args_of(event.value, args));
-      break;
-    case TraceKind::kEnd:
-      --open;
-      object(R"({"ph": "E")" + where +
-             (event.args_dtype.empty() ? std::string("}")
-                                       : R"(, "args": {"dtype": )" + json_quote(event.args_dtype) +
-                                             R"(, "shape": )" + json_quote(event.args_shape) + "}}"));
-      break;
-    case TraceKind::kInstant:
-      object(R"({"ph": "i", "name": )" + json_quote(event.name) + where + R"(, "s": "t"})");
-      break;
-    case TraceKind::kCounter:
-      object(R"({"ph": "C", "name": )" + json_quote(event.name) + where + R"(, "args": {"value": )" +
-             number(event.value) + "}}");
-      break;
-    case TraceKind::kRankReady:
-      object(R"({"ph": "X", "name": ")" + number(event.value) + "\"" + where + R"(, "dur": 0})");
-      break;
-    case TraceKind::kCycle:
-      break;
-  }
-  if (open == 0) open_[rank].erase(pid);
+  const int32_t pid = pid_of(at.track);
+  announce_rank(pid, at.rank);
+  return place(ts, pid, at.rank);
+}
+
+void ChromeFormat::begin(const At& at, std::string_view name, int64_t bytes, std::string_view args) {
+  const std::string where = place_of(at);
+  ++open_[at.rank][pid_of(at.track)];
+  object(R"({"ph": "B", "name": )" + json_quote(name) + where + args_of(bytes, args));
+}
+
+void ChromeFormat::end(const At& at, std::string_view result) {
+  std::map<int32_t, int32_t>& open = open_[at.rank];
+  const auto here = open.find(pid_of(at.track));
+  if (here == open.end()) return;  // the matching begin was lost
+  if (--here->second == 0) open.erase(here);
+  std::string args = "}";
+  if (const size_t cut = result.find(' '); cut != std::string_view::npos)
+    args = R"(, "args": {"dtype": )" + json_quote(result.substr(0, cut)) + R"(, "shape": )" +
+           json_quote(result.substr(cut + 1)) + "}}";
+  object(R"({"ph": "E")" + place_of(at) + args);
+}
+
+void ChromeFormat::instant(const At& at, std::string_view name) {
+  const std::string where = place_of(at);
+  object(R"({"ph": "i", "name": )" + json_quote(name) + where + R"(, "s": "t"})");
+}
+
+void ChromeFormat::counter(const At& at, std::string_view name, int64_t value) {
+  const std::string where = place_of(at);
+  object(R"({"ph": "C", "name": )" + json_quote(name) + where + R"(, "args": {"value": )" + number(value) +
+         "}}");
+}
+
+void ChromeFormat::ready(const At& at, Rank member) {
+  const std::string where = place_of(at);
+  object(R"({"ph": "X", "name": ")" + number(member) + "\"" + where + R"(, "dur": 0})");
+}
+
+void ChromeFormat::cycle(Nanos when) {
+  object(R"({"ph": "i", "name": "CYCLE_START", "ts": )" + number(ts_of(when)) + R"(, "s": "g"})");
 }
 
 void ChromeFormat::add_arrow(Rank rank, std::string_view track, Nanos when, const Arrow& arrow, bool starts) {

@@ -1,4 +1,5 @@
-// Turns events into the text of a Chrome trace. Pure: no file, no clock, no thread.
+// The text of a Chrome trace, in the shape of Horovod's timeline: a "process" for each tensor name, and in it
+// a "thread" for each rank. Pure: no file, no clock, no thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
-#include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
 
 namespace rueda::trace {
@@ -19,12 +19,11 @@ namespace rueda::trace {
 // A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, so that the file is always valid.
 std::string json_quote(std::string_view text);
 
-// Turns events into JSON objects, each with the separator before it. Begins and ends are balanced per
-// tensor and rank: an end without a begin is left out, and when events were lost, everything that is open
-// is closed there.
+// Makes JSON objects, each with the separator before it. Begins and ends are balanced per track and rank: an
+// end without a begin is left out, and where records are missing, everything that is open is closed.
 class ChromeFormat {
  public:
-  // start: on the clock of the events; epoch_micros: the same moment in microseconds since 1970.
+  // start: on the clock of all times here; epoch_micros: the same moment in microseconds since 1970.
   ChromeFormat(Nanos start, int64_t epoch_micros);
 
   // What follows of this rank is shown under this name, in this place among the ranks; without one: "rank 3".
@@ -38,8 +37,20 @@ class ChromeFormat {
   }
   // Other ranks will be drawn beside rank 0, which then needs a row of its own.
   void expect_ranks() { has_ranks_ = true; }
-  // args: of a kBegin, JSON members besides its bytes: `"rate": 8, "algorithm": "ring"`.
-  void add(Rank rank, const TraceEvent& event, Nanos offset, std::string_view args = {});
+  struct At {
+    Rank rank = 0;
+    std::string_view track;  // the name of a tensor, mostly
+    Nanos when = 0;
+  };
+  // bytes: 0 = unknown; args: JSON members besides them: `"rate": 8, "algorithm": "ring"`.
+  void begin(const At& at, std::string_view name, int64_t bytes = 0, std::string_view args = {});
+  // Of the innermost that is open. result: "float32 [2, 3]", of a whole operation; else empty.
+  void end(const At& at, std::string_view result = {});
+  void instant(const At& at, std::string_view name);
+  void counter(const At& at, std::string_view name, int64_t value);
+  // A member of the process set is ready for the tensor.
+  void ready(const At& at, Rank member);
+  void cycle(Nanos when);
   void add_gap(Rank rank, int64_t dropped);
   // One end of an arrow, at the slice of this track that is open at this time.
   struct Arrow {
@@ -54,6 +65,7 @@ class ChromeFormat {
   std::vector<std::string> take();
 
  private:
+  std::string place_of(const At& at);
   void metadata(const std::string& object);
   void object(const std::string& object);
   void object_text(const std::string& object, bool is_metadata);

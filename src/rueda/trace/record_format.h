@@ -28,7 +28,9 @@ enum class SlotKind : uint8_t {
   kName = 3,     // name: its id; extra: bytes of text; the text begins at a
   kEpoch = 4,    // see EpochTrace; name: host
   kEpochMore = 5,
-  kEvent = 6,  // detail: TraceKind; name: phase; a: when; b: value; c: track | dtype-and-shape << 32
+  // After its call. extra: OperationCode; name: tensor; a: submitted; b: id of "float32 [2, 3]"; c: its call.
+  // detail kFailedTensor: there was no call, and c is when it failed.
+  kTensor = 6,
   // detail: SpanKind; extra: peer + 1; name: text; a: begin; b: end; c: value. Of a message name is its
   // call, and c is bytes | number << kNumberShift.
   kSpan = 7,
@@ -50,12 +52,13 @@ static_assert(sizeof(Slot) == 32);
 
 inline constexpr int64_t kFileMagic = 0x3144524543455255;     // "URECERD1"
 inline constexpr int64_t kSegmentMagic = 0x544E454D47455352;  // "RSEGMENT"
-inline constexpr int64_t kRecordVersion = 1;
+inline constexpr int64_t kRecordVersion = 2;
 // With which each file begins.
 constexpr Slot first_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
 inline constexpr size_t kMaxNameBytes = 1'024;  // longer texts are cut
 inline constexpr size_t kNameHeaderBytes = offsetof(Slot, a);
 
+inline constexpr uint8_t kFailedTensor = 1;
 inline constexpr int kNumberShift = 40;
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << kNumberShift) - 1;
 

@@ -67,20 +67,30 @@ void Recorder::record(const TraceSpan& span) {
   ++segment.records;
 }
 
-void Recorder::record(const TraceEvent& event) {
+void Recorder::record(const TensorTrace& tensor) {
   const std::lock_guard lock(mutex_);
   if (!is_on()) return;
-  std::string args;
-  if (!event.args_dtype.empty()) args.append(event.args_dtype).append(" ").append(event.args_shape);
-  reserve(1, slots_for(event.track) + slots_for(event.name) + slots_for(args), event.when);
-  const uint32_t name = id_of(event.name);
-  const int64_t track = id_of(event.track);
-  const int64_t shape = id_of(args);
+  std::string result;
+  if (!tensor.dtype.empty()) result.append(tensor.dtype).append(" ").append(tensor.shape);
+  const Nanos last = segments_.empty() ? 0 : segments_.back()->last;  // when its call was recorded
+  reserve(1, slots_for(tensor.name) + slots_for(result), std::max(last, tensor.failed));
+  const uint32_t name = id_of(tensor.name);
+  const uint32_t type = id_of(result);
   Segment& segment = *segments_.back();
-  segment.slots[segment.used++] = {
-      SlotKind::kEvent,   static_cast<uint8_t>(event.kind), 0, name, event.when, event.value,
-      track | shape << 32};
+  const bool has_failed = tensor.failed != 0;
+  segment.slots[segment.used++] = {SlotKind::kTensor,
+                                   has_failed ? kFailedTensor : uint8_t{0},
+                                   tensor.operation,
+                                   name,
+                                   tensor.submitted,
+                                   type,
+                                   has_failed ? tensor.failed : int64_t{tensor.call}};
   ++segment.records;
+}
+
+Origin Recorder::origin() const {
+  const std::lock_guard lock(mutex_);
+  return {.job = epoch_.job, .host_key = host_key_};
 }
 
 // Room in the last segment for a record and the names that it may have to define.

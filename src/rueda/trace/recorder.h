@@ -28,6 +28,12 @@ inline constexpr size_t kSegmentBytes = kSegmentSlots * sizeof(Slot);
 inline constexpr size_t kFileRingBytes = 16u << 20;  // the least that may wait for the writer
 inline constexpr Nanos kKeptTime = 60 * kSecond;     // older records leave the ring
 
+// Of records: which job they are of, and whose clock they are on; see EpochTrace.
+struct Origin {
+  int64_t job = 0;
+  std::string host_key;
+};
+
 class Recorder {
  public:
   Recorder() = default;
@@ -39,11 +45,13 @@ class Recorder {
   void keep(size_t bytes);
   void begin_epoch(const EpochTrace& epoch);
   [[nodiscard]] bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
+  // Of the epoch that began last.
+  [[nodiscard]] Origin origin() const;
   [[nodiscard]] bool has_file() const { return has_file_.load(std::memory_order_relaxed); }
 
   void record(const CallTrace& call);
   void record(const TraceSpan& span);
-  void record(const TraceEvent& event);
+  void record(const TensorTrace& tensor);
 
   // Everything from now on goes to this file too. goes_on: append to it if this process has written it last.
   Status start_file(const std::string& path, bool goes_on);

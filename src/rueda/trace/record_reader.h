@@ -1,5 +1,6 @@
 // Reads the record file of one rank, one record after the other, in bounded memory. A file that is cut off
-// ends early; one that is no record file, or is damaged, says so. One thread.
+// ends early; one that is no record file, or is damaged, says so. A file that is being written can be read on
+// after its end. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 #include "rueda/base/unique_fd.h"
 #include "rueda/trace/record_format.h"
 
-namespace rueda::timeline {
+namespace rueda::trace {
 
 // The texts of all files: names of tensors, backends, hosts, reasons. The number of names is bounded; those
 // beyond share one text.
@@ -38,49 +39,53 @@ inline Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.subm
 struct Span : TraceSpan {
   uint32_t text_id = 0;
 };
-struct Event : TraceEvent {
-  std::string_view args;  // "float32 [2, 3]"
+struct TensorRecord {
+  std::string_view name;
+  std::string_view result;  // "float32 [2, 3]"; empty: this rank took none
+  OperationCode operation = 0;
+  Nanos submitted = 0, failed = 0;  // 0: it did not come to that
+  uint32_t call = 0;                // call_tag() of the call before it
 };
-struct EpochRecord : trace::EpochTrace {};
+struct EpochRecord : EpochTrace {};
 struct Gap {
   int64_t records = 0;
   int error = 0;  // why they could not be written (errno); 0: the writer was too slow
 };
 // Texts live as long as the Names.
-using Record = std::variant<EpochRecord, Call, Span, Event, Gap>;
+using Record = std::variant<EpochRecord, Call, Span, TensorRecord, Gap>;
 
 class RecordReader {
  public:
   // names outlives the reader.
   static Result<RecordReader> open(const std::string& path, Names& names);
 
-  // Null at the end.
+  // Null at the end; later there may be more.
   const Record* next();
+  void rewind();  // to the start
   // Why the file ended before its end; ok if it is whole, or was cut off within a record.
   [[nodiscard]] const Status& fault() const { return fault_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   RecordReader(UniqueFd fd, std::string path, Names& names);
-  const trace::Slot* take(size_t slots);  // null at the end of the file
-  bool read_name(const trace::Slot& first);
+  const Slot* take(size_t slots);  // null at the end of the file
+  bool read_name(const Slot& first);
   [[nodiscard]] uint32_t name(uint32_t id) const;
-  const Record* read(const trace::Slot& slot);
+  const Record* read(const Slot& slot);
   const Record* read_gap(Gap gap);
-  const Record* read_event(const trace::Slot& in);
+  const Record* read_tensor(const Slot& in);
   const Record* fail(const std::string& what);
 
   UniqueFd fd_;
   std::string path_;
   Names* names_;
-  std::vector<trace::Slot> buffer_;
+  std::vector<Slot> buffer_;
   size_t at_ = 0, end_ = 0;  // in buffer_
   int64_t read_slots_ = 0;
   Gap at_end_;                                      // what the file says of its end, until it has been read
-  std::vector<trace::Slot> taken_;                  // a record that crosses the end of the buffer
   std::unordered_map<uint32_t, uint32_t> segment_;  // the names of this segment: id -> Names
   Record record_;
   Status fault_;
 };
 
-}  // namespace rueda::timeline
+}  // namespace rueda::trace

@@ -1,4 +1,4 @@
-#include "timeline/record_reader.h"
+#include "rueda/trace/record_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,11 +11,8 @@
 
 #include "rueda/base/limits.h"
 
-namespace rueda::timeline {
+namespace rueda::trace {
 namespace {
-
-using trace::Slot;
-using trace::SlotKind;
 
 constexpr size_t kBufferSlots = 4'096;  // 128 KiB for each open file
 constexpr size_t kMaxTexts = 1u << 20;
@@ -55,16 +52,16 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
   if (info.st_size == 0)
     return Status(Code::kInvalidArgument,
                   path + " is empty: the disk was full, or the process ended as soon as it had begun.");
-  if (first == nullptr || first->kind != SlotKind::kFile || first->a != trace::kFileMagic) {
+  if (first == nullptr || first->kind != SlotKind::kFile || first->a != kFileMagic) {
     return Status(Code::kInvalidArgument,
                   path +
                       " is not a record file of rueda. With RUEDA_TIMELINE=t.json they are called "
                       "t.json.rank0.rec, t.json.rank1.rec and so on.");
   }
-  if (first->b != trace::kRecordVersion) {
+  if (first->b != kRecordVersion) {
     return Status(Code::kInvalidArgument, path + " has version " + std::to_string(first->b) +
                                               " of the format, and this rueda reads " +
-                                              std::to_string(trace::kRecordVersion) +
+                                              std::to_string(kRecordVersion) +
                                               "; use the rueda that recorded it.");
   }
   reader.at_end_ = {.records = first->c, .error = first->extra};
@@ -108,10 +105,10 @@ const Record* RecordReader::fail(const std::string& what) {
 
 bool RecordReader::read_name(const Slot& first) {
   const size_t bytes = first.extra;
-  if (bytes > trace::kMaxNameBytes) return fail("a name is too long"), false;
+  if (bytes > kMaxNameBytes) return fail("a name is too long"), false;
   const uint32_t id = first.name;
   --at_;  // take it again, with the slots of its text
-  const Slot* const all = take(trace::slots_of_name(bytes));
+  const Slot* const all = take(slots_of_name(bytes));
   if (all == nullptr) return false;
   segment_[id] = names_->id_of({reinterpret_cast<const char*>(&all->a), bytes});
   return true;
@@ -122,13 +119,20 @@ uint32_t RecordReader::name(uint32_t id) const {
   return at == segment_.end() ? 0 : at->second;
 }
 
+void RecordReader::rewind() {
+  at_ = end_ = 0;
+  read_slots_ = 0;
+  segment_.clear();
+  fault_ = Status::ok();
+}
+
 const Record* RecordReader::next() {
   while (fault_.is_ok()) {
     const Slot* const slot = take(1);
     if (slot == nullptr) return at_end_.records > 0 ? read_gap(std::exchange(at_end_, {})) : nullptr;
     if (slot->kind == SlotKind::kFile) continue;
     if (slot->kind == SlotKind::kSegment) {
-      if (slot->a != trace::kSegmentMagic) return fail("a segment has no mark");
+      if (slot->a != kSegmentMagic) return fail("a segment has no mark");
       segment_.clear();
       continue;
     }
@@ -138,17 +142,15 @@ const Record* RecordReader::next() {
   return nullptr;
 }
 
-const Record* RecordReader::read_event(const Slot& in) {
-  if (in.detail > static_cast<uint8_t>(TraceKind::kCycle)) return fail("an event has no known kind");
-  if (!is_possible({in.a})) return fail("the time of an event is out of range");
-  const auto text = [this](uint32_t id) { return names_->text(name(id)); };
-  Event& event = record_.emplace<Event>();
-  event.kind = static_cast<TraceKind>(in.detail);
-  event.when = in.a;
-  event.value = in.b;
-  event.track = text(static_cast<uint32_t>(in.c & 0xFFFFFFFF));
-  event.name = text(in.name);
-  event.args = text(static_cast<uint32_t>(static_cast<uint64_t>(in.c) >> 32));
+const Record* RecordReader::read_tensor(const Slot& in) {
+  if (!is_possible({in.a, in.c})) return fail("the time of a tensor is out of range");
+  const auto text = [this](int64_t id) { return names_->text(name(static_cast<uint32_t>(id))); };
+  TensorRecord& tensor = record_.emplace<TensorRecord>();
+  tensor.name = text(in.name);
+  tensor.result = text(in.b);
+  tensor.operation = in.extra;
+  tensor.submitted = in.a;
+  (in.detail == kFailedTensor ? tensor.failed = in.c : tensor.call = static_cast<uint32_t>(in.c));
   return &record_;
 }
 
@@ -158,8 +160,8 @@ const Record* RecordReader::read_gap(Gap gap) {
 }
 
 const Record* RecordReader::read(const Slot& slot) {
-  const size_t slots = slot.kind == SlotKind::kCall    ? trace::kSlotsOfCall
-                       : slot.kind == SlotKind::kEpoch ? trace::kSlotsOfEpoch
+  const size_t slots = slot.kind == SlotKind::kCall    ? kSlotsOfCall
+                       : slot.kind == SlotKind::kEpoch ? kSlotsOfEpoch
                                                        : 1;
   --at_;
   const Slot* const in = take(slots);
@@ -171,7 +173,7 @@ const Record* RecordReader::read(const Slot& slot) {
           in->detail >= count_of(Collective{}))
         return fail("a call is not whole");
       Call& call = record_.emplace<Call>();
-      static_cast<CallTrace&>(call) = trace::unpack_call(in);
+      static_cast<CallTrace&>(call) = unpack_call(in);
       if (!is_possible({call.submitted, call.ordered, call.started, call.transfer_began, call.unpack_began,
                         call.ended, call.bytes}))
         return fail("a number of a call is out of range");
@@ -186,7 +188,7 @@ const Record* RecordReader::read(const Slot& slot) {
       if (in[1].kind != SlotKind::kEpochMore || in[2].kind != SlotKind::kEpochMore)
         return fail("an epoch is not whole");
       EpochRecord& epoch = record_.emplace<EpochRecord>();
-      static_cast<trace::EpochTrace&>(epoch) = trace::unpack_epoch(in);
+      static_cast<EpochTrace&>(epoch) = unpack_epoch(in);
       if (epoch.rank < 0 || epoch.rank >= epoch.size || epoch.size > kMaxRanks)
         return fail("a rank is out of range");
       if (!is_possible({epoch.began})) return fail("the time of an epoch is out of range");
@@ -200,7 +202,7 @@ const Record* RecordReader::read(const Slot& slot) {
       const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink ||
                               kind == SpanKind::kLinkPauses || kind == SpanKind::kLinkAwaited ||
                               is_message(kind);
-      const TraceSpan read = trace::unpack_span(*in);
+      const TraceSpan read = unpack_span(*in);
       if (!is_possible({read.begin, read.end, has_amount ? read.value : 0}))
         return fail("a number of a span is out of range");
       Span& span = record_.emplace<Span>();
@@ -209,8 +211,8 @@ const Record* RecordReader::read(const Slot& slot) {
       span.text = names_->text(span.text_id);
       return &record_;
     }
-    case SlotKind::kEvent:
-      return read_event(*in);
+    case SlotKind::kTensor:
+      return read_tensor(*in);
     case SlotKind::kGap:
       return read_gap({.records = in->b, .error = in->extra});
     default:
@@ -218,4 +220,4 @@ const Record* RecordReader::read(const Slot& slot) {
   }
 }
 
-}  // namespace rueda::timeline
+}  // namespace rueda::trace
