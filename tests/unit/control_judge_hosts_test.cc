@@ -82,6 +82,31 @@ TEST_F(JudgeOfTwoHosts, the_end_of_an_outage_is_said_and_nobody_is_silent_or_lat
   for (const Verdict& verdict : said) EXPECT_NE(verdict.fault, Fault::kSilent);
 }
 
+// When the link is back, a rank at its end may be seen between two calls before those that waited go on.
+TEST(JudgeOfThreeHosts, a_rank_at_the_end_of_a_cut_link_is_not_called_late_when_the_link_is_back) {
+  Judge judge({.me = 0, .ranks = 3, .limit = kLimit, .hosts = {0, 1, 2}}, kBegin);
+  std::vector<Verdict> said;
+  for (Nanos passed = 0; passed < 12 * kSecond; passed += kSecond / 4) {
+    const bool is_cut = passed >= 2 * kSecond && passed < 9 * kSecond;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      Facts facts;
+      facts.use.at = passed;
+      facts.use.cpu = passed / 2;
+      facts.is_blocked = is_cut;
+      if (is_cut && rank > 0) facts.unreached = {{.of = 3 - rank, .age = passed - kSecond}};
+      judge.heard(rank, kBegin + passed);
+      judge.on_facts(rank, facts, kBegin + passed);
+    }
+    const StalledTensor wait{
+        .name = "x", .operation = "ALLREDUCE", .age = passed - kSecond, .missing = {1}, .waiting = {0, 2}};
+    for (Verdict& verdict : judge.tick({wait}, kBegin + passed)) said.push_back(std::move(verdict));
+  }
+  ASSERT_THAT(said, SizeIs(2));
+  EXPECT_EQ(said[0].fault, Fault::kCutLink);
+  EXPECT_EQ(said[1].fault, Fault::kCutLink);
+  EXPECT_TRUE(said[1].is_over);
+}
+
 TEST_F(JudgeOfTwoHosts, a_process_that_does_not_answer_on_a_host_that_does_is_not_unreachable) {
   silent_ = 2;
   is_waiting_ = false;

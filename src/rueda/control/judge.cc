@@ -88,6 +88,9 @@ void Judge::on_facts(Rank from, Facts facts, Nanos now) {
     if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
   links_.on_facts(from, facts.links, now);
   reach_.on_facts(from, facts.unreached, now);
+  // Neither end of a connection that acknowledges nothing can end a wait.
+  for (const Unreached& other : facts.unreached)
+    if (std::cmp_less(other.of, known_.size())) known(from).held_until = known(other.of).held_until = now;
   Known& one = known(from);
   one.samples.push_back({.when = now, .use = facts.use});
   while (one.samples.size() > 2 && now - one.samples[1].when >= kSampleSpan) one.samples.pop_front();

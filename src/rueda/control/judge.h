@@ -72,7 +72,7 @@ class Judge {
     std::deque<Sample> samples;  // oldest first, a few seconds
     ProcessState state = ProcessState::kUnknown;
     Nanos state_since = 0, state_seen = 0;
-    Nanos held_until = 0;  // its process did not run, or did not answer
+    Nanos held_until = 0;  // its process did not run or did not answer, or one of its connections was cut
   };
   using Found = std::map<Rank, Verdict>;
   struct Said {
