@@ -18,7 +18,7 @@ from typing import Dict, Iterator, List, Mapping, Optional
 NAMES = ["a", "b"]
 TOOLS = ["ip", "unshare", "nsenter", "ssh", "ssh-keygen"]
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-START_S = 20.0
+START_S = 90.0
 
 # The first process of a box. Its input says when the cable is there.
 FIRST_PROCESS = """

@@ -26,7 +26,7 @@ WIRES = ("10.213.7.1", "10.213.7.2")
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=10)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture(name="cable")

@@ -11,7 +11,7 @@ import urllib.request
 from harness import library
 from launch_support import ROOT, RUEDA
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 TRAINS = """
 import os, sys, time

@@ -70,13 +70,13 @@ class Pod:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def await_text(self, text: str, limit_s: float = 60.0) -> None:
+    def await_text(self, text: str, limit_s: float = 120.0) -> None:
         deadline = time.monotonic() + limit_s
         while text not in self.output:
             assert self.process.poll() is None and time.monotonic() < deadline, self.output
             time.sleep(0.02)
 
-    def wait(self, limit_s: float = 60.0) -> int:
+    def wait(self, limit_s: float = 120.0) -> int:
         return self.process.wait(limit_s)
 
 
@@ -120,7 +120,7 @@ class Cluster:
         )
         self._await(lambda: (folder / "dns-is-up").exists(), "the DNS listens")
 
-    def _await(self, claim: Any, what: str, limit_s: float = 60.0) -> None:
+    def _await(self, claim: Any, what: str, limit_s: float = 120.0) -> None:
         deadline = time.monotonic() + limit_s
         while not claim():
             if self._node.poll() is not None:

@@ -18,7 +18,7 @@ from meet_by import free_port
 from robust_attack import socket_inodes
 
 TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
-START_S = 30.0
+START_S = 90.0
 
 
 def why_not() -> Optional[str]:

@@ -12,7 +12,7 @@ from launch_support import PYTHON, QUIET_TENSORFLOW, Run
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("there is no tensorflow", allow_module_level=True)
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 TRAIN = """
 import sys
@@ -72,7 +72,7 @@ def check_ends(train, prepare, config, ranks):
     status, output, errors = train.finish(timeout=180)
     assert status == 0, output + errors
     assert output.count("has read everything") == ranks
-    status, output, errors = prepare.finish(timeout=60)
+    status, output, errors = prepare.finish(timeout=180)
     assert status == 0, output + errors
     assert not config.exists()
 

@@ -35,9 +35,9 @@ def make_slurm():
 @pytest.fixture(name="allocation")
 def make_allocation(slurm):
     """The variables of an allocation with two tasks on n1 and one on n2, each node with its CPUs."""
-    options = ["-N2", "-n3", "--no-shell", "--immediate=20"]
+    options = ["-N2", "-n3", "--no-shell", "--immediate=60"]
     made = subprocess.run(
-        ["timeout", "30", "salloc", *options], env=slurm.environment, capture_output=True, text=True
+        ["timeout", "90", "salloc", *options], env=slurm.environment, capture_output=True, text=True
     )
     found = re.search(r"Granted job allocation (\d+)", made.stderr)
     assert found, made.stderr

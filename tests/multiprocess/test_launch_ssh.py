@@ -35,7 +35,7 @@ pytestmark = [
 
 
 def wait_for_port(address, port):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             return socket.create_connection((address, port), timeout=1).close()
@@ -286,13 +286,13 @@ def test_remote_secret_is_on_no_command_line(hosts):
 def test_host_that_falls_silent_is_lost_and_its_ranks_end(hosts):
     """A stopped ssh client is a cut cable: both ends must notice without a connection being closed."""
     script = "import time; print('up', flush=True); time.sleep(300)"
-    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "--agent-timeout", 2, PYTHON, "-c", script)
+    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "--agent-timeout", 4, PYTHON, "-c", script)
     job.read_until(2, lambda line: "up" in line)
     everyone = processes_of(job)
     victim = next(pid for pid in everyone if name_of(pid) == "ssh")
     os.kill(victim, signal.SIGSTOP)
     status, _, err = job.finish()
-    assert status == 1 and "nothing was heard from its agent for 2 s" in err
+    assert status == 1 and "nothing was heard from its agent for 4 s" in err
     assert_all_gone(everyone)
 
 
@@ -320,7 +320,7 @@ def test_host_that_was_cut_off_is_the_headline_and_not_the_rank_that_noticed(hos
 
 
 def test_stopped_launcher_is_taken_for_dead_by_remote_agents(hosts):
-    job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 2, "sh", "-c", "echo up; sleep 300")
+    job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 4, "sh", "-c", "echo up; sleep 300")
     job.read_until(1, lambda line: "up" in line)
     ranks = processes_of(job) - set(job.agents("ssh")) - {job.process.pid}
     os.kill(job.process.pid, signal.SIGSTOP)
@@ -340,12 +340,12 @@ def test_suspended_job_goes_on(hosts):
         "while not os.path.exists(os.environ['GO']): time.sleep(0.05)\nprint('went on')"
     )
     go = hosts.parent / "go"
-    remote = ["-H", "h1:1", "-F", hosts, "--agent-timeout", 2]
+    remote = ["-H", "h1:1", "-F", hosts, "--agent-timeout", 4]
     job = Run("-np", 1, *remote, PYTHON, "-c", script, env={"GO": str(go)})
     job.read_until(1, lambda line: "up" in line)
     [rank] = [pid for pid in processes_of(job) if name_of(parent_of(pid)) == "rueda-agent"]
     job.process.send_signal(signal.SIGTSTP)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while state_of(job.process.pid) != "T" or state_of(rank) != "T":
         assert time.monotonic() < deadline, (state_of(job.process.pid), state_of(rank))
         time.sleep(0.02)

@@ -24,7 +24,7 @@ from slurm_support import make_slurm
 __all__ = ["make_jobs", "make_slurm"]  # the fixtures `jobs` and `slurm`
 
 RANKS = 4
-LIMIT_S = 90
+LIMIT_S = 180
 
 BODY = """
 hvd.init()

@@ -30,14 +30,16 @@ class Program:
         environment = {**os.environ, **spark_support.environment(folder), **dict([self.mark.split("=")])}
         environment["XDG_RUNTIME_DIR"] = str(runtime)
         environment["PYTHONPATH"] += os.pathsep + str(PROGRAM.parent)
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(folder), use_daemon],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            bufsize=0,
-        )
+        self.errors = folder / "stderr"
+        with open(self.errors, "wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(folder), use_daemon],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                bufsize=0,
+            )
 
     def read(self, word):
         """The next line that holds the word."""
@@ -47,7 +49,8 @@ class Program:
                 line = self.process.stdout.readline().decode()
                 if word in line:
                     return line
-                assert line and "failed:" not in line, f"no {word!r}, but {line!r}"
+                said = f"no {word!r}, but {line!r}\n{self.errors.read_text(errors='replace')[-8000:]}"
+                assert line and "failed:" not in line, said
         raise AssertionError(f"no {word!r} after three minutes")
 
     def start_job(self):
@@ -60,7 +63,11 @@ class Program:
         return marked_processes(self.mark)
 
 
-@pytest.fixture(params=["true", "false"], ids=["daemon", "no-daemon"])
+# Beside much else, a job without the daemon that follows a killed one has been seen to lose a rank to Spark.
+WITHOUT_DAEMON = pytest.param("false", marks=pytest.mark.alone)
+
+
+@pytest.fixture(params=["true", WITHOUT_DAEMON], ids=["daemon", "no-daemon"])
 def program(request, tmp_path, folder):
     made = Program(tmp_path, request.param, folder)
     try:
@@ -70,7 +77,7 @@ def program(request, tmp_path, folder):
         for pid in made.everything():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        made.process.communicate(timeout=20)
+        made.process.communicate(timeout=60)
 
 
 def flat(ranks):

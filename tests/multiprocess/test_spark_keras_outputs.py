@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("keras")
 pyarrow = pytest.importorskip("pyarrow")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 ROWS = 40
 
 PROGRAM = """

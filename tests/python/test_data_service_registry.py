@@ -17,7 +17,7 @@ def registry():
         yield made
 
 
-def client(registry, key=KEY, timeout_s=10):
+def client(registry, key=KEY, timeout_s=60):
     return Client([("127.0.0.1", registry.port)], key, timeout_s)
 
 

@@ -155,7 +155,7 @@ def test_strangers_get_nothing_and_disturb_nobody(supervised):
     silent, wrong = socket.create_connection(address), socket.create_connection(address, timeout=0.01)
     wrong.sendall(bytes(channel.TASK_PROOF_BYTES))
     received = b""
-    for _ in range(100):
+    for _ in range(3000):
         supervisor.step(0.01)
         with contextlib.suppress(socket.timeout):
             received += wrong.recv(100)

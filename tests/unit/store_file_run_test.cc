@@ -19,7 +19,7 @@ class StoreFileRun : public testing::Test {
   }
   ~StoreFileRun() override { std::filesystem::remove_all(root_); }
 
-  static Deadline soon() { return Deadline::after(10 * kSecond); }
+  static Deadline soon() { return Deadline::after(30 * kSecond); }
   static Deadline short_wait() { return Deadline::after(100 * kMillisecond); }
 
   std::string root_;

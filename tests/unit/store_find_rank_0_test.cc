@@ -106,7 +106,7 @@ TEST_P(StoreFindRank0, a_store_that_refuses_once_and_ends_is_not_believed) {
 
 TEST_P(StoreFindRank0, another_job_that_stays_is_named_at_the_deadline) {
   serve("another", make_secret().value());
-  const auto met = open_rendezvous(me_, "", "1.0", Deadline::after(kSecond));
+  const auto met = open_rendezvous(me_, "", "1.0", Deadline::after(3 * kSecond));
   ASSERT_EQ(met.status().code, Code::kTimeout);
   EXPECT_THAT(met.status().why, AllOf(HasSubstr("another job than '" + me_.job),
                                       HasSubstr("did not find rank 0"), Not(HasSubstr("home directory"))));
