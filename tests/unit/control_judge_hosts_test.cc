@@ -89,7 +89,10 @@ TEST(JudgeOfThreeHosts, a_rank_at_the_end_of_a_cut_link_is_not_called_late_when_
   for (Nanos passed = 0; passed < 12 * kSecond; passed += kSecond / 4) {
     const bool is_cut = passed >= 2 * kSecond && passed < 9 * kSecond;
     for (Rank rank = 0; rank < 3; ++rank) {
-      Facts facts{.use = {.at = passed, .cpu = passed / 2}, .is_blocked = is_cut};
+      Facts facts;
+      facts.use.at = passed;
+      facts.use.cpu = passed / 2;
+      facts.is_blocked = is_cut;
       if (is_cut && rank > 0) facts.unreached = {{.of = 3 - rank, .age = passed - kSecond}};
       judge.heard(rank, kBegin + passed);
       judge.on_facts(rank, facts, kBegin + passed);
