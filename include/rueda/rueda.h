@@ -287,9 +287,10 @@ RUEDA_API int rueda_release_on_stream(int64_t handle, int32_t device, void* stre
 /* Writes a record to the engine's log. level: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 fatal. */
 RUEDA_API void rueda_log(int level, const char* text);
 
-/* Rank 0 writes the timeline of all ranks to path. Each rank also writes records of its own beside it, to
- * path.rank<N>.rec, which `rueda timeline` reads. A path that this process has written last goes on: nothing
- * is lost. The file is Chrome's JSON; RUEDA_INVALID_ARGUMENT if its name says .pftrace or .perfetto-trace. */
+/* Each rank writes its records to path.rank<N>.rec, which `rueda timeline` reads, and rank 0 draws those
+ * that it sees, of all ranks, as the timeline at path. A path that this process has written last goes on:
+ * nothing is lost. The file is Chrome's JSON; RUEDA_INVALID_ARGUMENT if its name says .pftrace or
+ * .perfetto-trace. */
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
 RUEDA_API int rueda_stop_timeline(void);
 /* A step of training has ended. Front ends call this after each update of the parameters, so that summaries
