@@ -42,9 +42,9 @@ class Failure:
 
 
 def describe_status(status: Optional[int]) -> str:
-    """What a wait status means; None: it is unknown, because the keeper was killed."""
+    """What a wait status means; None: it is unknown, because the reaper was killed."""
     if status is None:
-        return "was lost: its keeper process was killed"
+        return "was lost: its reaper process was killed"
     if os.WIFSIGNALED(status):
         return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"ended with exit code {os.WEXITSTATUS(status)}"

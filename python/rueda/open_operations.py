@@ -226,7 +226,7 @@ class Repeated:
     """An operation in place that is started again and again, each time with other memory and after the last
     run was settled. One thread at a time.
 
-    The hook in torch/slots.py does what `send` does without calling it, to save a call for each gradient.
+    The hook in torch/pending_gradients.py does what `send` does, and saves a call for each gradient.
     """
 
     __slots__ = ("borrowed", "engine_handle", "start", "stream")

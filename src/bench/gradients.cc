@@ -51,7 +51,7 @@ constexpr int64_t shift_of(int64_t step) { return step % 2 * kLineElements; }
 }  // namespace
 
 Result<Gradients> Gradients::make(const Rank& rank, const Model& model, std::string_view memory) {
-  std::vector<Place> places;
+  std::vector<TensorRange> places;
   int64_t next = 0;
   for (const Parameter& parameter : model.parameters) {
     places.push_back({next, parameter.count});
@@ -65,7 +65,7 @@ Result<Gradients> Gradients::make(const Rank& rank, const Model& model, std::str
 }
 
 std::span<float> Gradients::tensor(size_t index) const {
-  const Place place = tensors_[index];
+  const TensorRange place = tensors_[index];
   return buffer_.values().subspan(static_cast<size_t>(place.first), static_cast<size_t>(place.count));
 }
 
@@ -97,7 +97,7 @@ Status CrossStep::begin(size_t index, int64_t step) {
   std::vector<std::string> names;
   for (int64_t part = 1; part <= parts; ++part)
     names.push_back(fmt::format("bench.gradient.{}_{}of{}", index, part, parts));
-  std::vector<Operation> operations;
+  std::vector<BenchOperation> operations;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t at = part * kPartElements;
     operations.push_back({.name = names[static_cast<size_t>(part)].c_str(),

@@ -23,13 +23,13 @@ class Gradients {
   [[nodiscard]] bool hold_sum(int ranks, int64_t iteration) const;
 
  private:
-  struct Place {
+  struct TensorRange {
     int64_t first = 0, count = 0;
   };
-  Gradients(Buffer buffer, std::vector<Place> tensors)
+  Gradients(Buffer buffer, std::vector<TensorRange> tensors)
       : buffer_(std::move(buffer)), tensors_(std::move(tensors)) {}
   Buffer buffer_;
-  std::vector<Place> tensors_;  // each begins on a new cache line
+  std::vector<TensorRange> tensors_;  // each begins on a new cache line
   int64_t bytes_ = 0;
 };
 

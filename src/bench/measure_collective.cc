@@ -51,7 +51,7 @@ class Workload {
   }
 
   [[nodiscard]] int64_t bytes() const { return bytes_; }
-  [[nodiscard]] Operation operation() const {
+  [[nodiscard]] BenchOperation operation() const {
     const bool is_in_place = what_ == RUEDA_ALLREDUCE || what_ == RUEDA_BROADCAST;
     return {.what = what_,
             .name = name_.c_str(),
@@ -142,7 +142,7 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
   if (!is_made.is_ok()) return is_made.status();
   if (!is_made.value()) return {Code::kUnavailable, "another rank could not allocate memory for this size"};
   const Workload& load = made.value();
-  const Operation operation = load.operation();
+  const BenchOperation operation = load.operation();
   const Result<AllTimes> times = repeat(context, [&](int64_t i, Times& noted) {
     load.prepare(i);
     if (Status met = context.rank.barrier(); !met.is_ok()) return met;
@@ -211,7 +211,7 @@ Status measure_latency(const Context& context) {
       if (!buffer.is_ok()) return buffer.status();
       const std::span<float> values = buffer.value().values();
       const std::string name = fmt::format("bench.latency.{}.{}", count, memory);
-      const Operation operation{
+      const BenchOperation operation{
           .name = name.c_str(), .count = count, .input = values.data(), .output = values.data()};
       const int calls = context.request.iterations > 0 ? context.request.iterations : kCalls;
       Times times;

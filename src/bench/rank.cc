@@ -11,7 +11,7 @@
 namespace rueda::bench {
 namespace {
 
-rueda_request request_of(const Operation& operation, const int64_t* shape) {
+rueda_request request_of(const BenchOperation& operation, const int64_t* shape) {
   rueda_request request{};
   request.struct_size = sizeof request;
   request.what = operation.what;
@@ -88,7 +88,7 @@ Status Rank::failure(int64_t handle, int code) const {
               : library_.error(handle)};
 }
 
-Result<int64_t> Rank::submit(const Operation& operation) {
+Result<int64_t> Rank::submit(const BenchOperation& operation) {
   const rueda_request request = request_of(operation, &operation.count);
   int64_t handle = 0;
   const int code = library_.submit(&request, 1, &handle);
@@ -96,9 +96,10 @@ Result<int64_t> Rank::submit(const Operation& operation) {
   return handle;
 }
 
-Result<int64_t> Rank::submit_group(std::span<const Operation> operations) {
+Result<int64_t> Rank::submit_group(std::span<const BenchOperation> operations) {
   std::vector<rueda_request> requests;
-  for (const Operation& operation : operations) requests.push_back(request_of(operation, &operation.count));
+  for (const BenchOperation& operation : operations)
+    requests.push_back(request_of(operation, &operation.count));
   int64_t handle = 0;
   const int code = library_.submit(requests.data(), static_cast<int32_t>(requests.size()), &handle);
   if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
@@ -112,7 +113,7 @@ Status Rank::finish(int64_t handle) {
   return status;
 }
 
-Status Rank::run(const Operation& operation) {
+Status Rank::run(const BenchOperation& operation) {
   const rueda_request request = request_of(operation, &operation.count);
   int64_t handle = 0;
   const int code = library_.submit_for_wait(&request, 1, &handle);

@@ -17,7 +17,7 @@ namespace rueda::bench {
 // block the benchmark.
 inline constexpr double kWaitLimitS = 120;
 
-struct Operation {
+struct BenchOperation {
   rueda_collective what = RUEDA_ALLREDUCE;
   const char* name = "";
   int64_t count = 0;  // elements of the input
@@ -57,10 +57,10 @@ class Rank {
   [[nodiscard]] int64_t negotiation_messages() const;
 
   // Any thread. Call finish() once for each handle.
-  Result<int64_t> submit(const Operation& operation);
-  Result<int64_t> submit_group(std::span<const Operation> operations);
+  Result<int64_t> submit(const BenchOperation& operation);
+  Result<int64_t> submit_group(std::span<const BenchOperation> operations);
   Status finish(int64_t handle);  // waits and releases
-  Status run(const Operation& operation);
+  Status run(const BenchOperation& operation);
   // The output that the engine allocated for a handle that is done but not released.
   Result<std::span<const float>> output_of(int64_t handle) const;
   // Two barriers of one iteration need two names: recurring names tell learned plans where a step ends.

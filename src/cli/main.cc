@@ -14,7 +14,7 @@
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "launch/agent.h"
-#include "launch/keeper.h"
+#include "launch/reaper.h"
 #include "rueda/base/release.h"
 
 namespace rueda::cli {
@@ -65,7 +65,7 @@ int dispatch(const Arguments& arguments) {
       std::ranges::find(kCommands, name, [](const Command& one) -> std::string_view { return one.name; });
   if (command != kCommands.end()) return command->run(rest);
   if (name == "agent" && rest.empty()) return launch::agent_main(kRelease);
-  if (name == "keep") return launch::keeper_main(rest);
+  if (name == "reap") return launch::reaper_main(rest);
   if (name == "--version" || name == "version") {
     fmt::print("{}\n", kRelease);
     return 0;

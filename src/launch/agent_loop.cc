@@ -132,9 +132,9 @@ void AgentLoop::step() {
           if (!pass_output(rank, Stream::kStderr)) rank.err.reset();
         });
     }
-  if (inquiry_) inquiry_->watch(set);
+  if (query_) query_->watch(set);
   Nanos wake = std::max<Nanos>(next_pong_, 1);
-  if (inquiry_) wake = std::min(wake, inquiry_->until());
+  if (query_) wake = std::min(wake, query_->until());
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
   if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
   if (is_starting()) wake = 1;
@@ -155,9 +155,9 @@ void AgentLoop::tick(Nanos now) {
     lose_launcher("the launcher has been silent for too long");
   if (getppid() != guardian_) lose_launcher("the guardian of this agent was killed");
   if (kill_at_ != 0 && now >= kill_at_) kill_ranks();
-  if (inquiry_ && inquiry_->is_done(now)) {
-    send(MessageType::kAnswer, inquiry_->answer());
-    inquiry_.reset();
+  if (query_ && query_->is_done(now)) {
+    send(MessageType::kAnswer, query_->answer());
+    query_.reset();
   }
   send_all_metrics(now);
   start_ranks();
@@ -212,7 +212,7 @@ void AgentLoop::on_message(const AgentMessage& message) {
       is_held_ = reader.get<uint8_t>() != 0;
       return;
     case MessageType::kAsk:
-      return begin_inquiry(message);
+      return begin_query(message);
     case MessageType::kNews:
       return keep_news(message.payload);
     default:
@@ -220,14 +220,14 @@ void AgentLoop::on_message(const AgentMessage& message) {
   }
 }
 
-void AgentLoop::begin_inquiry(const AgentMessage& message) {
+void AgentLoop::begin_query(const AgentMessage& message) {
   Result<Question> question = decode_question(message.payload);
   if (!question.is_ok()) return lose_launcher(question.status().why);
   std::vector<RankHere> ranks;
   for (const RankProcess& one : ranks_)
     ranks.push_back({.rank = one.job.rank, .pid = one.pid, .has_ended = one.has_ended});
   const std::string folder = status::folder_path(value_of(common_, "XDG_RUNTIME_DIR"));
-  inquiry_ = std::make_unique<RankInquiry>(std::move(question).value(), folder, ranks, monotonic_now());
+  query_ = std::make_unique<RankStatusQuery>(std::move(question).value(), folder, ranks, monotonic_now());
 }
 
 void AgentLoop::complain(const std::string& what) {

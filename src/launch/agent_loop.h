@@ -12,7 +12,7 @@
 #include "launch/cores.h"
 #include "launch/out_queue.h"
 #include "launch/outside_signals.h"
-#include "launch/rank_inquiry.h"
+#include "launch/rank_status_query.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/status/job_news.h"
 
@@ -40,7 +40,7 @@ class AgentLoop {
   void read_launcher();
   void on_message(const AgentMessage& message);
   void send(MessageType type, std::span<const std::byte> payload);
-  void begin_inquiry(const AgentMessage& message);
+  void begin_query(const AgentMessage& message);
   void lose_launcher(const std::string& why);
   static void complain(const std::string& what);
   // ranks
@@ -89,7 +89,7 @@ class AgentLoop {
   std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
   std::vector<status::HeldProcess> seen_held_, said_held_;  // at the last look; to the launcher
-  std::unique_ptr<RankInquiry> inquiry_;                    // what the launcher has asked last
+  std::unique_ptr<RankStatusQuery> query_;                  // what the launcher has asked last
   size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
   OutsideSignals outside_signals_;
   bool keeps_grace_ = false;  // a scheduler ends this agent or another one: also without the launcher

@@ -11,7 +11,7 @@
 namespace rueda::launch {
 namespace {
 
-struct Accusation {
+struct Claim {
   size_t by = 0;  // index of an ending
   LostRank lost{};
 };
@@ -34,28 +34,27 @@ const Ending* find(std::span<const Ending> endings, Rank rank) {
 
 // A rank that fails because it has lost another one ends, and is then lost to those that wait longer. What
 // they say of it is a consequence.
-std::vector<Accusation> without_consequences(std::span<const Ending> endings,
-                                             const std::vector<Accusation>& all) {
-  std::set<Rank> accusers;
-  for (const Accusation& one : all) accusers.insert(endings[one.by].rank);
-  std::vector<Accusation> kept;
-  for (const Accusation& one : all)
-    if (!one.lost.has_ended || !accusers.contains(one.lost.rank)) kept.push_back(one);
+std::vector<Claim> without_consequences(std::span<const Ending> endings, const std::vector<Claim>& all) {
+  std::set<Rank> reporters;
+  for (const Claim& one : all) reporters.insert(endings[one.by].rank);
+  std::vector<Claim> kept;
+  for (const Claim& one : all)
+    if (!one.lost.has_ended || !reporters.contains(one.lost.rank)) kept.push_back(one);
   return kept;
 }
 
-// Where several are accused by as many, the one that was accused first.
-Rank most_accused(const std::vector<Accusation>& accusations) {
+// Where several are blamed by as many, the one that was blamed first.
+Rank most_blamed(const std::vector<Claim>& claims) {
   std::map<Rank, int> counts;
-  for (const Accusation& one : accusations) ++counts[one.lost.rank];
-  const auto count = [&](const Accusation& one) { return counts[one.lost.rank]; };
-  return std::ranges::max_element(accusations, {}, count)->lost.rank;
+  for (const Claim& one : claims) ++counts[one.lost.rank];
+  const auto count = [&](const Claim& one) { return counts[one.lost.rank]; };
+  return std::ranges::max_element(claims, {}, count)->lost.rank;
 }
 
 }  // namespace
 
 std::optional<Blame> agreed_blame(std::span<const Ending> endings) {
-  std::vector<Accusation> accusations;
+  std::vector<Claim> claims;
   for (const size_t i : speakers(endings)) {
     const std::span<const std::string> lines = endings[i].last_lines;
     if (const auto link = cut_link(lines); link && find(endings, link->from) && find(endings, link->to)) {
@@ -64,25 +63,25 @@ std::optional<Blame> agreed_blame(std::span<const Ending> endings) {
     }
     const std::optional<LostRank> lost = lost_rank(lines);
     if (lost && lost->rank != endings[i].rank && find(endings, lost->rank) != nullptr)
-      accusations.push_back({.by = i, .lost = *lost});
+      claims.push_back({.by = i, .lost = *lost});
   }
-  accusations = without_consequences(endings, accusations);
-  if (accusations.empty()) return std::nullopt;
-  Blame blame{.rank = most_accused(accusations)};
-  std::erase_if(accusations, [&](const Accusation& one) { return one.lost.rank != blame.rank; });
-  const Accusation& first = accusations.front();
+  claims = without_consequences(endings, claims);
+  if (claims.empty()) return std::nullopt;
+  Blame blame{.rank = most_blamed(claims)};
+  std::erase_if(claims, [&](const Claim& one) { return one.lost.rank != blame.rank; });
+  const Claim& first = claims.front();
   blame.spokesman = first.by;
   if (!first.lost.is_unreachable) return blame;
   std::set<std::string_view> hosts;
-  for (const Accusation& one : accusations) hosts.insert(endings[one.by].host);
+  for (const Claim& one : claims) hosts.insert(endings[one.by].host);
   if (hosts.size() > 1) {
     blame.kind = Blame::Kind::kCutOff;
     return blame;
   }
   blame.kind = Blame::Kind::kCutLink;
-  const Rank accuser = endings[first.by].rank;
-  blame.other = std::max(blame.rank, accuser);
-  blame.rank = std::min(blame.rank, accuser);
+  const Rank reporter = endings[first.by].rank;
+  blame.other = std::max(blame.rank, reporter);
+  blame.rank = std::min(blame.rank, reporter);
   return blame;
 }
 

@@ -2,7 +2,7 @@
 // only waits. It is a subreaper: when the *worker* is killed, the guardian inherits the processes that the
 // worker had started, and kills them. The worker learns of the guardian's death by its parent-death signal.
 //
-// The agent of `rueda run` (agent.h) and the keepers of Spark, Ray and horovod.runner (keeper.h) are such a
+// The agent of `rueda run` (agent.h) and the reapers of Spark, Ray and horovod.runner (reaper.h) are such a
 // pair.
 #pragma once
 

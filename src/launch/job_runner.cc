@@ -109,7 +109,7 @@ Status JobRunner::start_ranks() {
   }
   store_ = std::move(start.value().store);
   watch_arrivals();
-  open_desk();
+  open_status_server();
   phase_ = Phase::kRunning;
   started_ = monotonic_now();
   if (options_.is_verbose)
@@ -118,14 +118,14 @@ Status JobRunner::start_ranks() {
   return Status::ok();
 }
 
-// Without a desk the job runs all the same.
-void JobRunner::open_desk() {
+// Without a server the job runs all the same.
+void JobRunner::open_status_server() {
   if (!options_.answers_status) return;
   std::vector<status::HostAnswer> hosts;
   for (int host = 0; host < ranks_.host_count(); ++host)
     if (const HostLink& link = agents_.links()[static_cast<size_t>(host)]; link.is_remote())
       hosts.push_back({.host = link.host(), .ranks = ranks_.ranks_on(host)});
-  const Status opened = desk_.open(status::folder_path(), std::move(hosts));
+  const Status opened = status_server_.open(status::folder_path(), std::move(hosts));
   if (!opened.is_ok() && options_.is_verbose) say("rueda status will not see other hosts: " + opened.why);
 }
 
@@ -170,7 +170,7 @@ void JobRunner::step() {
   // While our own output cannot be written, the output of the agents is not read. Once the ranks are being
   // killed it is read all the same, because the agents hold a bounded amount.
   agents_.watch(set, handlers_, output_.is_full() && !stop_plan_.is_killing(), now);
-  desk_.watch(set, agents_.links());
+  status_server_.watch(set, agents_.links());
   for (Console* console : {&output_.out(), &output_.err()})
     if (!console->is_empty()) set.watch(console->fd(), POLLOUT, [=] { console->flush(); });
   Nanos wake = now + kPingInterval;
@@ -242,7 +242,7 @@ void JobRunner::lose_host(int host, Nanos now) {
 }
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
-  if (message.type == MessageType::kAnswer) return desk_.on_answer(link.host(), message.payload);
+  if (message.type == MessageType::kAnswer) return status_server_.on_answer(link.host(), message.payload);
   if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
   if (message.type == MessageType::kHeld) {
     const auto host = static_cast<int>(&link - agents_.links().data());

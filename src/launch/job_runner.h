@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "launch/agents.h"
-#include "launch/answer_desk.h"
 #include "launch/host_news.h"
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
@@ -24,6 +23,7 @@
 #include "launch/signals.h"
 #include "launch/start_progress.h"
 #include "launch/start_watch.h"
+#include "launch/status_server.h"
 #include "launch/stop_plan.h"
 
 namespace rueda::launch {
@@ -47,7 +47,7 @@ class JobRunner {
   Status start_agents();
   void start_when_ready(Nanos now);
   Status start_ranks();
-  void open_desk();
+  void open_status_server();
   void fail_start(const Status& why);
   // the loop
   void step();
@@ -86,7 +86,7 @@ class JobRunner {
   Signals signals_;
   Agents agents_;
   Agents::Handlers handlers_;
-  AnswerDesk desk_;
+  StatusServer status_server_;
   HostNews news_;
   StartWatch start_watch_;
   InitWatch init_watch_;

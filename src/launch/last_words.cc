@@ -19,8 +19,8 @@ bool contains(Lines lines, std::string_view text) {
                              [&](const std::string& line) { return line.find(text) != std::string::npos; });
 }
 
-constexpr std::string_view kWasLost = " was lost: ";                            // runtime/verdicts.cc
-constexpr std::string_view kBroke = "the connection between rank ";             // runtime/verdicts.cc
+constexpr std::string_view kWasLost = " was lost: ";                            // runtime/failure_detector.cc
+constexpr std::string_view kBroke = "the connection between rank ";             // runtime/failure_detector.cc
 constexpr std::string_view kNoConnection = "no connection in time from rank ";  // runtime/connect_wait.cc
 
 // The number at the begin of the text.
@@ -60,20 +60,20 @@ bool is_outnumbered(std::string_view line, Rank rank) {
 
 }  // namespace
 
-Complaint complaint_of(Lines last_lines) {
-  if (contains(last_lines, kStalled)) return Complaint::kStalled;
-  if (cut_link(last_lines)) return Complaint::kCut;
+FailureClass failure_class_of(Lines last_lines) {
+  if (contains(last_lines, kStalled)) return FailureClass::kStalled;
+  if (cut_link(last_lines)) return FailureClass::kCut;
   for (const std::string_view lost :
        {kWasLost, std::string_view("Horovod has been shut down. "),
         std::string_view(", so it does not take part in this init; "),
         std::string_view(" before all ranks were connected, so this init failed; ")})
-    if (contains(last_lines, lost)) return Complaint::kLost;
+    if (contains(last_lines, lost)) return FailureClass::kLost;
   const auto is_mismatch = [](const std::string& line) {
     const size_t at = line.find("Mismatched ");
     return at != std::string::npos && (line.find("One rank ", at) != std::string::npos ||
                                        line.find("the ranks disagree", at) != std::string::npos);
   };
-  return std::ranges::any_of(last_lines, is_mismatch) ? Complaint::kMismatch : Complaint::kNone;
+  return std::ranges::any_of(last_lines, is_mismatch) ? FailureClass::kMismatch : FailureClass::kNone;
 }
 
 std::optional<LostRank> lost_rank(Lines last_lines) {
@@ -102,27 +102,27 @@ std::optional<CutLink> cut_link(Lines last_lines) {
   return std::nullopt;
 }
 
-bool accuses(Lines last_lines, Rank rank) {
-  switch (complaint_of(last_lines)) {
-    case Complaint::kNone:
-    case Complaint::kCut:
+bool blames(Lines last_lines, Rank rank) {
+  switch (failure_class_of(last_lines)) {
+    case FailureClass::kNone:
+    case FailureClass::kCut:
       return false;
-    case Complaint::kLost:
+    case FailureClass::kLost:
       return contains(last_lines, fmt::format("rank {} (host ", rank)) ||
              contains(last_lines, fmt::format("rank {} on ", rank));
-    case Complaint::kStalled:
+    case FailureClass::kStalled:
       return std::ranges::any_of(last_lines, [mark = fmt::format("{}!: [", rank)](const std::string& line) {
         return line.starts_with(mark);
       });
-    case Complaint::kMismatch:
+    case FailureClass::kMismatch:
       return std::ranges::any_of(last_lines,
                                  [&](const std::string& line) { return is_outnumbered(line, rank); });
   }
   return false;
 }
 
-bool accuses_any(Lines last_lines) {
-  return complaint_of(last_lines) != Complaint::kMismatch || contains(last_lines, kOutnumbered);
+bool blames_any(Lines last_lines) {
+  return failure_class_of(last_lines) != FailureClass::kMismatch || contains(last_lines, kOutnumbered);
 }
 
 }  // namespace rueda::launch

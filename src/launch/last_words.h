@@ -10,7 +10,7 @@
 
 namespace rueda::launch {
 
-enum class Complaint : uint8_t {
+enum class FailureClass : uint8_t {
   kNone,
   kLost,      // another rank was lost or had left, or did not take part in init
   kCut,       // two other ranks, or this one and another, lost or never got their connection
@@ -19,7 +19,7 @@ enum class Complaint : uint8_t {
 };
 
 // The sentences stand in an exception of whichever framework the rank uses.
-Complaint complaint_of(std::span<const std::string> last_lines);
+FailureClass failure_class_of(std::span<const std::string> last_lines);
 
 // The rank that the lines call lost, and why.
 struct LostRank {
@@ -37,8 +37,8 @@ struct CutLink {
 std::optional<CutLink> cut_link(std::span<const std::string> last_lines);
 
 // Whether the lines say that it was this rank.
-bool accuses(std::span<const std::string> last_lines, Rank rank);
+bool blames(std::span<const std::string> last_lines, Rank rank);
 // Whether the lines say of any rank that it was that one, as they do not where two ranks disagree.
-bool accuses_any(std::span<const std::string> last_lines);
+bool blames_any(std::span<const std::string> last_lines);
 
 }  // namespace rueda::launch

@@ -18,18 +18,18 @@ namespace {
 
 double seconds(Nanos duration) { return static_cast<double>(duration) / kSecond; }
 
-Complaint complaint_in(const Ending& ending) {
+FailureClass failure_class_in(const Ending& ending) {
   const bool has_words = ending.signal == 0 && ending.trouble.empty();
-  return has_words ? complaint_of(ending.last_lines) : Complaint::kNone;
+  return has_words ? failure_class_of(ending.last_lines) : FailureClass::kNone;
 }
 
 // Whether a rank failed because of another one, as its last lines say. A rank that raises an exception waits
 // for the others before it exits, so the ranks that fail because of it often end before it does. Ranks that
 // disagree all raise the same sentence, those that it names as well.
 bool is_victim(const Ending& ending) {
-  const Complaint complaint = complaint_in(ending);
-  if (complaint != Complaint::kMismatch) return complaint != Complaint::kNone;
-  return accuses_any(ending.last_lines) && !accuses(ending.last_lines, ending.rank);
+  const FailureClass failure_class = failure_class_in(ending);
+  if (failure_class != FailureClass::kMismatch) return failure_class != FailureClass::kNone;
+  return blames_any(ending.last_lines) && !blames(ending.last_lines, ending.rank);
 }
 
 // A sentence that explains a signal or an exit code; "" if there is nothing to explain.
@@ -94,7 +94,7 @@ std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> e
   if (!is_victim(victim)) return std::nullopt;
   for (size_t i = 0; i < endings.size(); ++i) {
     if (endings[i].is_failure() && !endings[i].was_stopped) continue;
-    if (accuses(victim.last_lines, endings[i].rank)) return i;
+    if (blames(victim.last_lines, endings[i].rank)) return i;
   }
   return std::nullopt;
 }
@@ -102,8 +102,8 @@ std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> e
 // What ranks agree on that all failed because of others. A rank that ended well has left too early: that is
 // another story.
 std::optional<Blame> blame_by(const Ending& first, std::span<const Ending> endings) {
-  const Complaint complaint = complaint_in(first);
-  if (complaint != Complaint::kLost && complaint != Complaint::kCut) return std::nullopt;
+  const FailureClass failure_class = failure_class_in(first);
+  if (failure_class != FailureClass::kLost && failure_class != FailureClass::kCut) return std::nullopt;
   const std::optional<Blame> blame = agreed_blame(endings);
   if (!blame || blame->other >= 0) return blame;
   const auto ended_well = [&](const Ending& one) { return one.rank == blame->rank && !one.is_failure(); };
@@ -135,18 +135,19 @@ std::string headline(const Blame& blame, std::span<const Ending> endings) {
 }
 
 std::string headline(const Ending& first, const Ending* culprit) {
-  const Complaint complaint = complaint_in(first);
+  const FailureClass failure_class = failure_class_in(first);
   if (culprit == nullptr) {
     const std::string text = describe(first) + after(first);
-    if (complaint != Complaint::kMismatch) return text;
-    if (accuses_any(first.last_lines)) return text + ", because it disagrees with most ranks about a tensor";
+    if (failure_class != FailureClass::kMismatch) return text;
+    if (blames_any(first.last_lines)) return text + ", because it disagrees with most ranks about a tensor";
     return "its ranks disagree about a tensor, and no side has more of them; " + text;
   }
   const std::string name = who(std::span(culprit, 1), culprit->rank);
-  if (complaint == Complaint::kMismatch) return name + " disagrees with most ranks about a tensor";
+  if (failure_class == FailureClass::kMismatch) return name + " disagrees with most ranks about a tensor";
   if (!culprit->was_stopped)
     return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
-  if (complaint == Complaint::kStalled) return name + " never submitted what the other ranks waited for";
+  if (failure_class == FailureClass::kStalled)
+    return name + " never submitted what the other ranks waited for";
   return name + " was lost to the other ranks while it was still running";
 }
 

@@ -13,7 +13,7 @@ namespace rueda::preflight {
 
 struct Finding {
   std::string kind;                // docs/preflight.md lists the kinds
-  std::vector<std::string> hosts;  // that it accuses; may be empty
+  std::vector<std::string> hosts;  // that it blames; may be empty
   std::string sentence;            // what, where, what to do
   bool is_broken = true;           // true: status 1; false: advice
 };

@@ -63,7 +63,7 @@ std::string_view ink_on(const std::array<int, 3>& rgb) {
 
 struct Grid {
   int left, top, cell;
-  double usual;   // one way, of pairs that nobody accuses
+  double usual;   // one way, of pairs that nobody blames
   RateUnit unit;  // of all numbers
   [[nodiscard]] int x(int column) const { return left + cell * column; }
   [[nodiscard]] int y(int row) const { return top + cell * row; }
@@ -79,7 +79,7 @@ std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& o
     return std::ranges::find(outcome.verdict.slow_hosts, host, &SlowHost::host) !=
            outcome.verdict.slow_hosts.end();
   };
-  // Where pairs can be compared, what no finding accuses is not red.
+  // Where pairs can be compared, what no finding blames is not red.
   const bool may_be_red = hosts.size() < 3 || is_slow || is_slow_host(pair.a) || is_slow_host(pair.b);
   const double share = grid.usual > 0 ? rate / grid.usual : 0;
   const std::array<int, 3> fill = colour(may_be_red ? share : std::max(share, kSlowShare));

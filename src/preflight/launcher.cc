@@ -12,7 +12,7 @@
 
 #include "preflight/captured_job.h"
 #include "preflight/pairing.h"
-#include "preflight/reach.h"
+#include "preflight/reachability.h"
 
 namespace rueda::preflight {
 namespace {
@@ -173,15 +173,15 @@ TriedPairs try_pairs(const Request& request, const std::vector<launch::HostSlots
 }
 
 // Says which hosts and links keep the job from starting.
-void blame(const std::vector<launch::HostSlots>& hosts, const TriedPairs& tried, const Reach& reach,
-           Findings& findings) {
+void blame(const std::vector<launch::HostSlots>& hosts, const TriedPairs& tried,
+           const Reachability& reachability, Findings& findings) {
   const auto name = [&](int host) { return hosts[static_cast<size_t>(host)].name; };
   const auto why_of = [&](const auto& is_meant) {
     for (size_t i = 0; i < tried.pairs.size(); ++i)
       if (!tried.pairs[i].is_connected && is_meant(tried.pairs[i])) return tried.reasons[i];
     return std::string();
   };
-  for (const int host : reach.cut)
+  for (const int host : reachability.cut)
     findings.push_back(
         {"no-job",
          {name(host)},
@@ -190,7 +190,7 @@ void blame(const std::vector<launch::HostSlots>& hosts, const TriedPairs& tried,
              "were measured without it; look at its network interface (RUEDA_INTERFACE names another), "
              "routes and firewall: {}",
              name(host), why_of([&](const TriedPair& one) { return one.a == host || one.b == host; }))});
-  for (const auto& [a, b] : reach.broken)
+  for (const auto& [a, b] : reachability.broken)
     findings.push_back(
         {"no-job",
          {name(a), name(b)},
@@ -205,16 +205,17 @@ std::optional<Measured> measure_others(const Request& request, Answers& answers,
                                        const std::string& own_path) {
   if (answers.hosts.size() < 3) return std::nullopt;  // of two, either may be at fault
   const TriedPairs tried = try_pairs(request, answers.hosts, own_path);
-  const Reach reach = judge_reach(static_cast<int>(answers.hosts.size()), tried.pairs);
+  const Reachability reachability = judge_reachability(static_cast<int>(answers.hosts.size()), tried.pairs);
   std::vector<launch::HostSlots> rest;
   for (size_t i = 0; i < answers.hosts.size(); ++i)
-    if (!std::ranges::binary_search(reach.left_out, static_cast<int>(i))) rest.push_back(answers.hosts[i]);
-  if (reach.left_out.empty() || rest.size() < 2) return std::nullopt;
+    if (!std::ranges::binary_search(reachability.left_out, static_cast<int>(i)))
+      rest.push_back(answers.hosts[i]);
+  if (reachability.left_out.empty() || rest.size() < 2) return std::nullopt;
   Attempt attempt = measure_on(request, rest, own_path);
   if (!attempt.measured) return std::nullopt;
-  blame(answers.hosts, tried, reach, answers.findings);
+  blame(answers.hosts, tried, reachability, answers.findings);
   // What is known of those that took no part comes behind what was measured.
-  for (const int host : reach.left_out)
+  for (const int host : reachability.left_out)
     attempt.measured->hosts.push_back(answers.facts[static_cast<size_t>(host)]);
   return std::move(attempt.measured);
 }

@@ -104,13 +104,13 @@ double usual_one_way(const LinkVerdict& verdict, std::span<const PairMeasurement
   };
   std::vector<double> good, all;
   for (const PairMeasurement& pair : pairs) {
-    const bool is_accused = is_slow(pair.a) || is_slow(pair.b) ||
-                            std::ranges::any_of(verdict.slow_links, [&](const SlowLink& link) {
-                              return link.a == pair.a && link.b == pair.b;
-                            });
+    const bool is_blamed = is_slow(pair.a) || is_slow(pair.b) ||
+                           std::ranges::any_of(verdict.slow_links, [&](const SlowLink& link) {
+                             return link.a == pair.a && link.b == pair.b;
+                           });
     for (const int from : {pair.a, pair.b}) {
       all.push_back(one_way(pair, from));
-      if (!is_accused) good.push_back(all.back());
+      if (!is_blamed) good.push_back(all.back());
     }
   }
   return upper_median(good.empty() ? all : good);

@@ -3,7 +3,7 @@
 // The model: a pair reaches what its slower end allows, unless the link between them is at fault. A host's
 // own rate is then the upper quartile of its pairs, which is not disturbed while fewer than a quarter of
 // them are slow. A host is slow beside the upper median of all hosts. A link is slow beside what both of its
-// ends reach elsewhere, so that the links of a slow host are not accused as well.
+// ends reach elsewhere, so that the links of a slow host are not blamed as well.
 #pragma once
 
 #include <cstdint>
@@ -72,12 +72,12 @@ struct LinkVerdict {
   std::vector<LongLink> long_links;
 };
 
-// With fewer than three hosts nothing can be compared: rates are given, and nobody is accused.
+// With fewer than three hosts nothing can be compared: rates are given, and nobody is blamed.
 LinkVerdict judge_links(int hosts, std::span<const PairMeasurement> pairs);
 
 // What one host sends to the other alone; where that was not measured, what both do at once.
 double one_way(const PairMeasurement& pair, int from);
-// The median of what is sent one way by pairs that the verdict does not accuse; of all where it accuses all.
+// The median of what is sent one way by pairs that the verdict does not blame; of all where it blames all.
 double usual_one_way(const LinkVerdict& verdict, std::span<const PairMeasurement> pairs);
 
 // Merges a second measurement of the same pair: the better one counts.

@@ -236,7 +236,7 @@ Result<std::vector<ClockOffset>> compare_clocks(const Team& team) {
   return clock_offsets(all.value(), team.set.size);
 }
 
-// What would accuse somebody: links first.
+// What would blame somebody: links first.
 std::vector<Pair> doubtful_pairs(int hosts, const std::vector<PairMeasurement>& pairs) {
   const LinkVerdict verdict = judge_links(hosts, pairs);
   std::vector<Pair> doubtful;
@@ -245,17 +245,17 @@ std::vector<Pair> doubtful_pairs(int hosts, const std::vector<PairMeasurement>& 
   };
   for (const SlowLink& link : verdict.slow_links) doubt(link.a, link.b);
   for (const LongLink& link : verdict.long_links) doubt(link.a, link.b);
-  const auto is_accused = [&](int host) {
+  const auto is_blamed = [&](int host) {
     return std::ranges::find(verdict.slow_hosts, host, &SlowHost::host) != verdict.slow_hosts.end() ||
            std::ranges::find(verdict.long_hosts, host, &LongHost::host) != verdict.long_hosts.end();
   };
   for (const PairMeasurement& pair : pairs)
-    if (is_accused(pair.a) || is_accused(pair.b)) doubt(pair.a, pair.b);
+    if (is_blamed(pair.a) || is_blamed(pair.b)) doubt(pair.a, pair.b);
   return doubtful;
 }
 
 // Links that look slow, and those of hosts that do, are measured again, so that a disturbance of one moment
-// accuses nobody. Where a slow host has more links than fit, one moment has not slowed them all.
+// blames nobody. Where a slow host has more links than fit, one moment has not slowed them all.
 Status repeat_slow(const Team& team, Exchange& exchange, std::vector<PairMeasurement>& pairs) {
   for (const Round& round : pack(doubtful_pairs(team.set.size, pairs), kMostRepeats)) {
     const Result<std::vector<PairMeasurement>> again = run_round(team, exchange, round);

@@ -265,8 +265,8 @@ std::pair<Rank, Rank> ends_of(const SlowLink& link) {
   return link.other < 0 ? std::pair(link.end, link.other) : std::minmax({link.end, link.other});
 }
 
-// Either end's count can only make a link slower than it is: the sender's by late acknowledgements, the
-// receiver's by a process that gets no core.
+// Both ends measure too little, never too much: the sender because acknowledgements come late, the receiver
+// because its process gets no core. So the higher of the two is the speed.
 double speed_of(const LinkTotal& total) {
   if (total.bytes < kLeastBytes || total.busy < kLeastBusy) return 0;
   return std::max(static_cast<double>(total.bytes) / static_cast<double>(total.busy), awaited_speed(total));

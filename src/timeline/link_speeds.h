@@ -3,6 +3,15 @@
 // The speed of a link is the bytes that it moved divided by the time for which it was busy, so a link that
 // waits for a late rank is not slow. A link is slow if it does less than half of what the median of the
 // others does. Where all links are equally slow, none is.
+//
+// Both ends of a link measure its speed, and both can only measure too little: the sender because
+// acknowledgements come late, the receiver because its process waits for a core. So the higher one counts.
+//
+// Example: three hosts. Each of the six links (a direction of a pair is a link) moves 40 MiB, and is busy for
+// 1 s: 40 MiB/s. If the link from host 2 to host 0 is busy for 10 s, it does 4 MiB/s, less than half of 40,
+// and host 2's other link does 40: the pair is slow, in the direction from 2 to 0. If both links from host 2
+// are busy for 10 s, all that host 2 sends is slow. A link that is busy for 2 s by the sender's count, 20
+// MiB/s, but on which 30 MiB arrived in 0.75 s while the receiver waited, 40 MiB/s, is not slow.
 #pragma once
 
 #include <cstdint>

@@ -28,11 +28,11 @@ std::vector<std::string> record_files_of(const std::string& argument) {
 }
 
 Result<std::string> write_record(const std::string& out, Rank rank, std::string_view sent) {
-  using trace::Slot;
+  using trace::RecordSlot;
   const std::string who = "Rank " + std::to_string(rank);
-  std::vector<Slot> slots(sent.size() / sizeof(Slot));  // what a rank that ended left half is cut
-  if (!slots.empty()) std::memcpy(slots.data(), sent.data(), slots.size() * sizeof(Slot));
-  const Slot expected = trace::first_slot();
+  std::vector<RecordSlot> slots(sent.size() / sizeof(RecordSlot));  // what a rank that ended left half is cut
+  if (!slots.empty()) std::memcpy(slots.data(), sent.data(), slots.size() * sizeof(RecordSlot));
+  const RecordSlot expected = trace::first_slot();
   if (slots.empty() || slots.front().kind != expected.kind || slots.front().a != expected.a)
     return Status(Code::kUnavailable,
                   who + " has sent no records" +
@@ -43,7 +43,7 @@ Result<std::string> write_record(const std::string& out, Rank rank, std::string_
                                               " of the format, and this rueda knows " +
                                               std::to_string(expected.b) + "; use the rueda of the job.");
   const std::string path = trace::record_path(out, rank);
-  const std::span<const Slot> rest(slots.begin() + 1, slots.end());
+  const std::span<const RecordSlot> rest(slots.begin() + 1, slots.end());
   if (Status status = trace::write_whole(path, {&rest, 1}); !status.is_ok()) return status;
   return path;
 }

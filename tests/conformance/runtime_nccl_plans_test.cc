@@ -1,5 +1,5 @@
 // Learned plans with tensors in device memory: all ranks meet before a bucket is launched, so a bucket that
-// some rank never starts is taken back, with its tensors unchanged.
+// some rank never starts is cancelled, with its tensors unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_P(NcclPlans, that_a_rank_abandons_leave_the_tensors_as_they_were_and_are_ne
 
 // The odd ranks wait for the first tensor of a bucket before they submit the rest, while the others have
 // started the bucket and meet nobody.
-TEST_P(NcclPlans, a_bucket_that_some_ranks_have_started_is_taken_back) {
+TEST_P(NcclPlans, a_bucket_that_some_ranks_have_started_is_cancelled) {
   run([](Engine&, Trainer& trainer, Rank rank) {
     for (int i = 0; i < 3; ++i) {
       if (rank % 2 == 1)

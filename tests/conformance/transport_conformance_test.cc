@@ -110,20 +110,20 @@ TEST_P(Conformance, receives_can_be_withdrawn_until_their_message_begins) {
   EXPECT_FALSE(world.is_done(1, 3) || world.is_done(1, 4));
 }
 
-TEST_P(Conformance, a_consumer_sees_every_byte_once_in_whole_granules) {
+TEST_P(Conformance, a_consumer_sees_every_byte_once_in_whole_units) {
   World world(GetParam(), 2);
   world.connect_all();
   Ticket ticket = 1;
-  for (const size_t granule : {1, 2, 4, 8, 24, 96, 4096}) {
-    for (const size_t count : {size_t{0}, size_t{1}, size_t{3}, 400'000 / granule}) {
-      const size_t bytes = granule * count;
-      const Bytes sent = pattern(bytes, granule);
-      Collector collector(bytes, granule);
+  for (const size_t unit_bytes : {1, 2, 4, 8, 24, 96, 4096}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{3}, 400'000 / unit_bytes}) {
+      const size_t bytes = unit_bytes * count;
+      const Bytes sent = pattern(bytes, unit_bytes);
+      Collector collector(bytes, unit_bytes);
       world.end(0, 1).send(ticket, sent);
-      world.end(1, 0).recv_into(ticket, bytes, granule, collector);
+      world.end(1, 0).recv_into(ticket, bytes, unit_bytes, collector);
       ASSERT_TRUE(world.pump_until([&] { return world.is_done(0, ticket) && world.is_done(1, ticket); }));
       EXPECT_TRUE(world.status_of(1, ticket).is_ok());
-      EXPECT_TRUE(collector.seen == sent) << "granule " << granule << ", " << bytes << " bytes";
+      EXPECT_TRUE(collector.seen == sent) << "unit " << unit_bytes << ", " << bytes << " bytes";
       ++ticket;
     }
   }

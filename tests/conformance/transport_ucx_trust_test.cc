@@ -20,7 +20,7 @@ class UcxTrust : public ::testing::Test {
     if (const std::string why = why_skipped("ucx_tcp"); !why.empty()) GTEST_SKIP() << why;
     mine_ = make_transport("ucx_tcp", identity_of(0, 2), nullptr);
     ASSERT_TRUE(mine_->connect(1, mine_->address(), 0).is_ok());
-    worker_ = UcxWorker::make(2, [](auto, Parcel&) {}).value();
+    worker_ = UcxWorker::make(2, [](auto, ActiveMessage&) {}).value();
     prove();
     read_greeting();
     const Bytes own = encode_greeting({}, worker_->address());

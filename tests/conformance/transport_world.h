@@ -150,11 +150,11 @@ inline Bytes pattern(size_t size, uint64_t seed) {
 // Checks order, coverage and granularity of what a transport delivers.
 class Collector final : public Consumer {
  public:
-  Collector(size_t bytes, size_t granule) : bytes_(bytes), granule_(granule) {}
+  Collector(size_t bytes, size_t unit_bytes) : bytes_(bytes), unit_bytes_(unit_bytes) {}
   void consume(size_t offset, std::span<const std::byte> piece) override {
     EXPECT_EQ(offset, seen.size()) << "pieces come in order, each once";
-    EXPECT_EQ(offset % granule_, 0u);
-    EXPECT_EQ(piece.size() % granule_, 0u);
+    EXPECT_EQ(offset % unit_bytes_, 0u);
+    EXPECT_EQ(piece.size() % unit_bytes_, 0u);
     EXPECT_GT(piece.size(), 0u);
     EXPECT_LE(offset + piece.size(), bytes_);
     seen.insert(seen.end(), piece.begin(), piece.end());
@@ -162,7 +162,7 @@ class Collector final : public Consumer {
   Bytes seen;
 
  private:
-  size_t bytes_, granule_;
+  size_t bytes_, unit_bytes_;
 };
 
 }  // namespace rueda::transport::testing

@@ -20,7 +20,7 @@ def wait(mark: str) -> None:
 
     hvd.init()
     child = subprocess.Popen(["sleep", "300"], start_new_session=True)
-    worker = os.getppid()  # the keeper
+    worker = os.getppid()  # the reaper
     print(mark, hvd.rank(), os.getpid(), worker, child.pid, flush=True)
     time.sleep(300)
 

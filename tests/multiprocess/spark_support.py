@@ -96,7 +96,7 @@ class Application:
         self.mark = mark
 
     def ranks(self) -> List[str]:
-        """The command lines of the keepers and ranks that are alive."""
+        """The command lines of the reapers and ranks that are alive."""
         lines = [command_line(pid) for pid in marked_processes(self.mark)]
         return [line for line in lines if " keep below " in line or "rueda.spark._rank" in line]
 

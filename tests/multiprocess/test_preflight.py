@@ -45,7 +45,7 @@ def preflight(*arguments: str, **variables: str) -> "subprocess.CompletedProcess
 
 
 def by_kind(read: Dict[str, Any]) -> Dict[str, List[List[str]]]:
-    """The hosts that each kind of problem accuses. Advice is left out: it depends on this machine."""
+    """The hosts that each kind of problem blames. Advice is left out: it depends on this machine."""
     kinds: Dict[str, List[List[str]]] = {}
     for finding in read["findings"]:
         if finding["is_broken"]:
@@ -167,7 +167,7 @@ def test_mpirun_starts_it_as_ranks() -> None:
 # ---- virtual hosts ----
 
 
-# They accuse whom a busy machine makes slow, rightly.
+# They blame whom a busy machine makes slow, rightly.
 measures_the_network = pytest.mark.alone
 
 
@@ -187,7 +187,7 @@ def look(hosts: VirtualHosts, *arguments: str) -> Dict[str, Any]:
 
 
 @measures_the_network
-def test_healthy_hosts_are_accused_of_nothing(hosts: VirtualHosts) -> None:
+def test_healthy_hosts_are_blamed_for_nothing(hosts: VirtualHosts) -> None:
     read = look(hosts)
     kinds = by_kind(read)
     kinds.pop("shm-size", None)  # this machine's own may be small

@@ -54,7 +54,7 @@ class Program:
         raise AssertionError(f"no {word!r} after three minutes")
 
     def start_job(self):
-        """Starts two ranks that wait. Returns (rank, keeper, hidden child) of each, as pids."""
+        """Starts two ranks that wait. Returns (rank, reaper, hidden child) of each, as pids."""
         self.process.stdin.write(b"go\n")
         lines = [self.read(" rank ").split() for _ in range(2)]
         return [tuple(int(text) for text in line[-3:]) for line in lines]
@@ -92,12 +92,12 @@ def test_nothing_survives_the_death_of_any_part(program, folder):
     assert "was lost: its Spark task has ended" in program.read("failed:")
     assert_all_gone(flat(ranks))
 
-    # Either process of the keeper of one rank.
+    # Either process of the reaper of one rank.
     for killed in (lambda parent: parent, parent_of):
         ranks = program.start_job()
         os.kill(killed(ranks[1][1]), signal.SIGKILL)
         assert_all_gone(ranks[1])
-        assert "its keeper process was killed" in program.read("failed:")
+        assert "its reaper process was killed" in program.read("failed:")
         assert_all_gone(flat(ranks))
 
     # An executor.

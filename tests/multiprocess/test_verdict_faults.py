@@ -290,7 +290,7 @@ def overload() -> Iterator[None]:
 
 @pytest.mark.alone  # it overloads the machine, and claims that so much load, and no more, is excused
 @pytest.mark.timeout(300 + RUNS)
-def test_clean_runs_on_an_overloaded_machine_are_accused_of_nothing(jobs: Jobs) -> None:
+def test_clean_runs_on_an_overloaded_machine_are_blamed_for_nothing(jobs: Jobs) -> None:
     source = f"say('ready')\nawait_file('begin', 120)\n{CLEAN}"
     runs = [jobs.start(2, source, environment=CLEAN_TIMES) for _ in range(SIDE_BY_SIDE)]
     for run in runs:  # each loads torch first, which takes minutes beside the others

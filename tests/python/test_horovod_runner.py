@@ -45,11 +45,11 @@ def test_horovodrun_tells_horovods_version(tmp_path: Path, words: list[str]):
 
 
 @pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+def reaper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUEDA_BIN", RUEDA)
 
 
-@pytest.mark.usefixtures("keeper")
+@pytest.mark.usefixtures("reaper")
 def test_a_shell_command_ends_with_its_event():
     out = io.StringIO()
     assert safe_shell_exec.execute("echo hello; exit 3", stdout=out, index=1) == 3
@@ -59,7 +59,7 @@ def test_a_shell_command_ends_with_its_event():
     assert safe_shell_exec.execute("sleep 600 & sleep 600", events=[event]) == 128 + 15
 
 
-@pytest.mark.usefixtures("keeper")
+@pytest.mark.usefixtures("reaper")
 def test_a_shell_command_takes_words_variables_and_streams():
     out, err = io.StringIO(), io.StringIO()
     command = ["sh", "-c", "echo $WORD; echo problem >&2; kill -9 $$"]

@@ -164,7 +164,7 @@ GUARDED = """
 import os, socket, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from rueda.ray import worker
-worker.start_keeper("RUEDA_TEST_GUARD=" + os.environ["RUEDA_TEST_GUARD"])
+worker.start_reaper("RUEDA_TEST_GUARD=" + os.environ["RUEDA_TEST_GUARD"])
 child = subprocess.Popen(["sh", "-c", "setsid sleep 600 & echo $!"], stdout=subprocess.PIPE)
 program = int(child.stdout.readline())
 if (fork := os.fork()) == 0:
@@ -179,7 +179,7 @@ sys.stdin.read()
 """
 
 
-def test_the_keeper_ends_what_a_killed_process_leaves_and_removes_its_socket(tmp_path):
+def test_the_reaper_ends_what_a_killed_process_leaves_and_removes_its_socket(tmp_path):
     (tmp_path / "rueda").mkdir()
     python_folder = os.path.dirname(os.path.dirname(rueda.__file__))
     variables = {**os.environ, "RUEDA_TEST_GUARD": os.urandom(8).hex(), "XDG_RUNTIME_DIR": str(tmp_path)}

@@ -1,4 +1,4 @@
-// Calls that some members start and others never do: they are taken back, and the channels then serve
+// Calls that some members start and others never do: they are cancelled, and the channels then serve
 // the next call.
 #include <gtest/gtest.h>
 
@@ -87,9 +87,9 @@ class NextCall {
   std::vector<std::vector<float>> data_;
 };
 
-// What a departure from a plan does: every member says how far it is; then all take back, or discard, the
+// What a departure from a plan does: every member says how far it is; then all cancel, or discard, the
 // same calls. If there is a next call, each member goes on with it at once, while others have not heard yet.
-void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint64_t seed, NextCall* next) {
+void start_on_some_and_cancel(World& world, const schedule::Spec& spec, uint64_t seed, NextCall* next) {
   std::mt19937_64 random(seed);
   FakeMesh& mesh = world.mesh;
   const auto n = static_cast<size_t>(mesh.size());
@@ -104,7 +104,7 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
   }
   const auto call_of = [&](size_t me) {
     Call call = world.call(static_cast<Rank>(me), spec, inputs[me], is_in_place ? inputs[me] : outputs[me]);
-    call.may_be_taken_back = true;
+    call.may_be_cancelled = true;
     return call;
   };
   for (size_t me = 0; me < n; ++me) {
@@ -124,7 +124,7 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
     for (size_t from = 0; from < n; ++from)
       if (!sent[from].empty()) arrivals[from] = sent[from][me];
     if (starts[me])
-      mesh.backend(static_cast<Rank>(me)).take_back(world.next_call, arrivals);
+      mesh.backend(static_cast<Rank>(me)).cancel(world.next_call, arrivals);
     else
       mesh.backend(static_cast<Rank>(me)).discard(call_of(me), arrivals);
     if (next != nullptr) next->start(static_cast<Rank>(me));
@@ -157,7 +157,7 @@ void expect_no_trace(bool is_late) {
       const int64_t count = counts[(seed / 5 + round) % 4];
       NextCall next(world, (seed + round) % 2 == 0 ? count : 100);
       const bool is_at_once = random() % 2 == 0;
-      start_on_some_and_take_back(world, allreduce(count), seed + 1000 * round, is_at_once ? &next : nullptr);
+      start_on_some_and_cancel(world, allreduce(count), seed + 1000 * round, is_at_once ? &next : nullptr);
       if (testing::Test::HasFatalFailure()) return;
       if (!is_at_once) {
         next.start_on_all();
@@ -175,7 +175,7 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) { 
 TEST(Cancel, a_call_that_waits_for_its_channels_leaves_no_trace_either) { expect_no_trace(true); }
 
 // Two calls at once on four ranks, as at the end of a plan. Each rank has started a number of calls. Those
-// that all have started run; the others are taken back.
+// that all have started run; the others are cancelled.
 class SeveralCalls {
  public:
   SeveralCalls(uint64_t seed, int64_t count, bool is_late)
@@ -237,7 +237,7 @@ class SeveralCalls {
     std::vector<float>& mine = data_[me * kCalls + which];
     world_.next_call = id(which);
     Call call = world_.call(static_cast<Rank>(me), spec_, mine, mine);
-    call.may_be_taken_back = true;
+    call.may_be_cancelled = true;
     return call;
   }
   bool is_running(size_t me, size_t which) { return !at(me).backend().has_room(which); }
@@ -248,7 +248,7 @@ class SeveralCalls {
     if (which < end_) {
       if (is_running(me, which)) at(me).resume(id(which));
     } else if (which < started_[me]) {
-      at(me).take_back(id(which), arrivals);
+      at(me).cancel(id(which), arrivals);
     } else {
       at(me).discard(call(me, which), arrivals);
     }
@@ -263,7 +263,7 @@ class SeveralCalls {
   size_t end_ = 0;                          // that all ranks have started
 };
 
-TEST(Cancel, several_calls_under_way_are_taken_back_each_with_its_own_messages) {
+TEST(Cancel, several_calls_under_way_are_cancelled_each_with_its_own_messages) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SeveralCalls calls(seed, seed % 5 == 0 ? 1 : 700, seed % 4 < 2);
@@ -286,7 +286,7 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
     for (Rank me = 0; me < 3; ++me) {
       std::vector<float>& mine = data[static_cast<size_t>(me)];
       Call call = world.call(me, allreduce(500), mine, mine);
-      call.may_be_taken_back = true;
+      call.may_be_cancelled = true;
       world.mesh.backend(me).start(call);
     }
     const auto is_running = [&](Rank me) { return !world.mesh.backend(me).backend().is_idle(); };
@@ -317,7 +317,7 @@ TEST(Cancel, an_input_in_place_is_untouched_while_one_has_not_started) {
       const auto start = [&](Rank me) {
         std::vector<float>& mine = data[static_cast<size_t>(me)];
         Call call = world.call(me, allreduce(count), mine, mine);
-        call.may_be_taken_back = true;
+        call.may_be_cancelled = true;
         world.mesh.backend(me).start(call);
       };
       for (Rank me = 0; me + 1 < n; ++me) start(me);
@@ -339,7 +339,7 @@ TEST(Cancel, a_call_behind_a_start_barrier_writes_nothing_before_all_have_starte
   const auto start = [&](Rank me) {
     std::vector<float>& mine = data[static_cast<size_t>(me)];
     Call call = world.call(me, allreduce(500), mine, mine);
-    call.may_be_taken_back = true;
+    call.may_be_cancelled = true;
     world.mesh.backend(me).start(call);
   };
   start(0);

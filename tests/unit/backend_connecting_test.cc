@@ -32,7 +32,7 @@ struct World {
   World(const Topology& topology, WireKind kind, uint64_t seed) : mesh(topology, kind, seed, two_channels()) {
     for (Rank me = 0; me < mesh.size(); ++me) groups.push_back(mesh.world(me));
   }
-  void start(int64_t count, bool may_be_taken_back = false) {
+  void start(int64_t count, bool may_be_cancelled = false) {
     for (Rank me = 0; me < mesh.size(); ++me) {
       std::vector<float>& mine = data.emplace_back(static_cast<size_t>(count));
       std::iota(mine.begin(), mine.end(), static_cast<float>(1000 * me));
@@ -45,7 +45,7 @@ struct World {
                                                      .segment_counts = {}},
                               .input = mine.data(),
                               .output = mine.data(),
-                              .may_be_taken_back = may_be_taken_back});
+                              .may_be_cancelled = may_be_cancelled});
     }
     ++calls;
   }
@@ -94,7 +94,7 @@ TEST(Connecting, results_are_right_whichever_end_of_a_channel_comes_up_first) {
   }
 }
 
-TEST(Connecting, a_call_that_is_taken_back_waits_only_for_channels_on_which_messages_arrive) {
+TEST(Connecting, a_call_that_is_cancelled_waits_only_for_channels_on_which_messages_arrive) {
   World world(Topology::single_host(3), WireKind::kBuffered, 1);
   for (const Rank peer : {1, 2}) world.mesh.hold(0, peer, 0);
   for (const auto& [from, to] : {std::pair{1, 2}, {2, 1}, {1, 0}, {2, 0}}) world.mesh.hold(from, to, 0);
@@ -102,7 +102,7 @@ TEST(Connecting, a_call_that_is_taken_back_waits_only_for_channels_on_which_mess
   EXPECT_FALSE(world.mesh.run());
   const std::vector<int32_t> nothing(3, 0);
   for (Rank me = 0; me < 3; ++me) EXPECT_EQ(world.mesh.backend(me).pause(0), nothing);
-  for (Rank me = 0; me < 3; ++me) world.mesh.backend(me).take_back(0, nothing);
+  for (Rank me = 0; me < 3; ++me) world.mesh.backend(me).cancel(0, nothing);
   ASSERT_TRUE(world.mesh.run()) << "though no channel has come up";
   for (Rank me = 0; me < 3; ++me) EXPECT_THAT(world.done(me), ElementsAre(0));
 }

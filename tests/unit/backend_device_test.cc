@@ -1,5 +1,5 @@
 // How calls in device memory are cut into sections, and how sections are copied. Pure, except for the
-// shuttle.
+// copier.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "fixture.h"
 #include "rueda/backend/cuda_event.h"
+#include "rueda/backend/device/device_copier.h"
 #include "rueda/backend/device/sections.h"
-#include "rueda/backend/device/shuttle.h"
 #include "rueda/backend/device/staging_buffers.h"
 
 namespace rueda::backend::on_device_test {
@@ -230,12 +230,12 @@ TEST(GatheredParts, have_all_bytes_in_order_and_none_is_larger_than_allowed) {
   }
 }
 
-class CudaShuttle : public CudaTest {
+class CudaDeviceCopier : public CudaTest {
  protected:
   std::shared_ptr<const cuda::Device> device_ = cuda_test::device();
 
   // Copies 100 tensors of 1,000 bytes there and back.
-  void round_trip(Shuttle& shuttle) {
+  void round_trip(DeviceCopier& copier) {
     std::vector<DeviceVector<uint8_t>> tensors;
     std::vector<cuda::TensorRun> runs;
     for (size_t i = 0; i < 100; ++i) {
@@ -244,52 +244,52 @@ class CudaShuttle : public CudaTest {
           {.tensor = reinterpret_cast<std::byte*>(tensors[i].data()), .offset = 1000 * i, .bytes = 1000});
     }
     const cuda::PinnedBuffer pinned = cuda::PinnedBuffer::allocate(device_, 100'000).value();
-    CudaEvent come({shuttle.copy(Shuttle::Way::kToHost, runs, pinned.data()).value()});
+    CudaEvent come({copier.copy(DeviceCopier::Way::kToHost, runs, pinned.data()).value()});
     ASSERT_TRUE(come.wait(Deadline::after(20 * kSecond)).value().is_ok());
     for (size_t i = 0; i < 100'000; ++i) {
       ASSERT_EQ(pinned.data()[i], static_cast<std::byte>(i / 1000));
       pinned.data()[i] = static_cast<std::byte>(200 - i / 1000);
     }
-    CudaEvent gone({shuttle.copy(Shuttle::Way::kToDevice, runs, pinned.data()).value()});
+    CudaEvent gone({copier.copy(DeviceCopier::Way::kToDevice, runs, pinned.data()).value()});
     ASSERT_TRUE(gone.wait(Deadline::after(20 * kSecond)).value().is_ok());
     for (size_t i = 0; i < 100; ++i) EXPECT_THAT(tensors[i].read(), Each(200 - i));
   }
 };
 
-TEST_F(CudaShuttle, gathers_many_tensors_with_one_launch_and_one_copy) {
-  const auto shuttle = Shuttle::open(
-                           device_, [] {}, 1 << 20)
-                           .value();
+TEST_F(CudaDeviceCopier, gathers_many_tensors_with_one_launch_and_one_copy) {
+  const auto copier = DeviceCopier::open(
+                          device_, [] {}, 1 << 20)
+                          .value();
   const size_t launches = cuda_test::calls("cuLaunchKernel");
-  round_trip(*shuttle);
+  round_trip(*copier);
   EXPECT_EQ(cuda_test::calls("cuLaunchKernel") - launches, 2U);
 }
 
-TEST_F(CudaShuttle, gathers_smaller_parts_with_less_memory_and_copies_each_with_none) {
-  // The tensors and the tables need some; what is left is for the shuttle.
+TEST_F(CudaDeviceCopier, gathers_smaller_parts_with_less_memory_and_copies_each_with_none) {
+  // The tensors and the tables need some; what is left is for the copier.
   for (const size_t left : {size_t{66'000} + 100'000 + 20'000, size_t{100'000}}) {
     const size_t launches = cuda_test::calls("cuLaunchKernel");
-    const auto shuttle = Shuttle::open(
-                             device_, [] {}, 1 << 20)
-                             .value();
+    const auto copier = DeviceCopier::open(
+                            device_, [] {}, 1 << 20)
+                            .value();
     cuda_test::set_free_memory(0, left);
-    round_trip(*shuttle);
+    round_trip(*copier);
     const size_t launched = cuda_test::calls("cuLaunchKernel") - launches;
     EXPECT_EQ(launched, left == 100'000 ? 0U : 2U);
     cuda_test::heal();
   }
 }
 
-TEST_F(CudaShuttle, copies_each_tensor_and_says_once_why_where_kernels_are_not_compiled) {
+TEST_F(CudaDeviceCopier, copies_each_tensor_and_says_once_why_where_kernels_are_not_compiled) {
   constexpr int kUnsupportedPtx = 222;
   testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) {
     cuda_test::plant("cuModuleLoadData", 1, kUnsupportedPtx);
     const size_t launches = cuda_test::calls("cuLaunchKernel"), copies = cuda_test::calls("cuMemcpyAsync");
-    auto shuttle = Shuttle::open(
+    auto copier = DeviceCopier::open(
         device_, [] {}, 1 << 20);
-    ASSERT_TRUE(shuttle.is_ok()) << shuttle.status().why;
-    round_trip(*shuttle.value());
+    ASSERT_TRUE(copier.is_ok()) << copier.status().why;
+    round_trip(*copier.value());
     EXPECT_EQ(cuda_test::calls("cuLaunchKernel") - launches, 0U);
     EXPECT_EQ(cuda_test::calls("cuMemcpyAsync") - copies, 200U);
   }
@@ -301,21 +301,21 @@ TEST_F(CudaShuttle, copies_each_tensor_and_says_once_why_where_kernels_are_not_c
   EXPECT_THAT(text, HasSubstr("libnvidia-ptxjitcompiler.so.1"));
 }
 
-TEST_F(CudaShuttle, wakes_the_engine_when_tensors_are_ready_and_when_copies_have_ended) {
+TEST_F(CudaDeviceCopier, wakes_the_engine_when_tensors_are_ready_and_when_copies_have_ended) {
   std::atomic<int> wakes{0};
-  const auto shuttle = Shuttle::open(
-                           device_, [&] { ++wakes, wakes.notify_all(); }, 1 << 20)
-                           .value();
+  const auto copier = DeviceCopier::open(
+                          device_, [&] { ++wakes, wakes.notify_all(); }, 1 << 20)
+                          .value();
   cuda_test::UserStream user(device_);
   const std::vector<cuda::CUevent> events{static_cast<cuda::CUevent>(user.record())};
-  ASSERT_TRUE(shuttle->wake_after(events).is_ok());
+  ASSERT_TRUE(copier->wake_after(events).is_ok());
   wakes.wait(0);
-  ASSERT_TRUE(shuttle->wake_after(Shuttle::Way::kToHost).is_ok());
+  ASSERT_TRUE(copier->wake_after(DeviceCopier::Way::kToHost).is_ok());
   wakes.wait(1);
   EXPECT_EQ(wakes, 2);
 }
 
-TEST_F(CudaShuttle, a_buffer_is_free_again_only_when_its_copies_have_ended) {
+TEST_F(CudaDeviceCopier, a_buffer_is_free_again_only_when_its_copies_have_ended) {
   StagingBuffers buffers(1, 1 << 20);
   StagingBuffer* const buffer = buffers.take(device_, 1000).value();
   ASSERT_NE(buffer, nullptr);
@@ -334,7 +334,7 @@ TEST_F(CudaShuttle, a_buffer_is_free_again_only_when_its_copies_have_ended) {
   EXPECT_EQ(buffers.take(device_, 1000).value(), buffer);
 }
 
-TEST_F(CudaShuttle, a_buffer_that_cannot_be_pinned_says_what_to_set) {
+TEST_F(CudaDeviceCopier, a_buffer_that_cannot_be_pinned_says_what_to_set) {
   StagingBuffers buffers(1, 1 << 20);
   cuda_test::plant("cuMemHostAlloc", 1, cuda::CUDA_ERROR_OUT_OF_MEMORY);
   const Status refused = buffers.take(device_, 100'000).status();
@@ -344,7 +344,7 @@ TEST_F(CudaShuttle, a_buffer_that_cannot_be_pinned_says_what_to_set) {
   EXPECT_TRUE(buffers.take(device_, 100'000).is_ok()) << "the next call may find memory";
 }
 
-TEST_F(CudaShuttle, an_event_that_the_backend_fails_has_happened_for_all_who_wait) {
+TEST_F(CudaDeviceCopier, an_event_that_the_backend_fails_has_happened_for_all_who_wait) {
   cuda_test::UserStream user(device_);
   std::atomic<bool> is_open{false};
   user.enqueue([&] { is_open.wait(false); });

@@ -29,7 +29,10 @@ TEST(NcclExample, eight_members_on_two_hosts_reduce_1002_elements) {
   std::vector<float> values(1'002);
   auto* const bytes = reinterpret_cast<std::byte*>(values.data());
   const nccl::Run run{.input = bytes, .output = bytes, .count = 1'002};
-  const schedule::Spec spec{.what = Collective::kAllreduce, .dtype = DType::kFloat32, .op = ReduceOp::kSum};
+  schedule::Spec spec;
+  spec.what = Collective::kAllreduce;
+  spec.dtype = DType::kFloat32;
+  spec.op = ReduceOp::kSum;
   const auto share_of_member = [](Rank me) { return nccl::share_of(1'002, me, 4); };
   EXPECT_EQ(share_of_member(1), (nccl::Share{.begin = 250, .count = 250}));
   EXPECT_EQ(share_of_member(3), (nccl::Share{.begin = 750, .count = 252}));

@@ -37,8 +37,8 @@ class FakeWire {
   void recv(transport::Ticket ticket, std::span<std::byte> bytes) {
     receives_.push_back({.ticket = ticket, .size = bytes.size(), .to = bytes.data()});
   }
-  void recv_into(transport::Ticket ticket, size_t size, size_t granule, transport::Consumer& consumer) {
-    receives_.push_back({.ticket = ticket, .size = size, .granule = granule, .consumer = &consumer});
+  void recv_into(transport::Ticket ticket, size_t size, size_t unit_bytes, transport::Consumer& consumer) {
+    receives_.push_back({.ticket = ticket, .size = size, .unit_bytes = unit_bytes, .consumer = &consumer});
   }
 
   size_t withdraw(size_t receives) {
@@ -56,8 +56,8 @@ class FakeWire {
     EXPECT_EQ(from.bytes.size(), to.size) << "the i-th receive must have the size of the i-th send";
     if (from.bytes.size() != to.size) return false;
     const size_t left = to.size - to.done;
-    const size_t units = left / to.granule;
-    const size_t piece = units <= 1 ? left : (1 + random() % units) * to.granule;
+    const size_t units = left / to.unit_bytes;
+    const size_t piece = units <= 1 ? left : (1 + random() % units) * to.unit_bytes;
     const std::byte* source = kind_ == WireKind::kBuffered ? from.copy.data() : from.bytes.data();
     if (to.consumer != nullptr && piece != 0)
       to.consumer->consume(to.done, {source + to.done, piece});
@@ -93,7 +93,7 @@ class FakeWire {
   struct Receive {
     transport::Ticket ticket = 0;
     size_t size = 0;
-    size_t granule = 1;
+    size_t unit_bytes = 1;
     std::byte* to = nullptr;
     transport::Consumer* consumer = nullptr;
     size_t done = 0;
@@ -112,9 +112,9 @@ struct FakeEndpoint final : transport::Endpoint {
   FakeWire* in = nullptr;
   void send(transport::Ticket ticket, std::span<const std::byte> bytes) override { out->send(ticket, bytes); }
   void recv(transport::Ticket ticket, std::span<std::byte> bytes) override { in->recv(ticket, bytes); }
-  void recv_into(transport::Ticket ticket, size_t bytes, size_t granule,
+  void recv_into(transport::Ticket ticket, size_t bytes, size_t unit_bytes,
                  transport::Consumer& consumer) override {
-    in->recv_into(ticket, bytes, granule, consumer);
+    in->recv_into(ticket, bytes, unit_bytes, consumer);
   }
   size_t withdraw(size_t receives) override { return in->withdraw(receives); }
 };

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "rueda/backend/nccl/meetings.h"
+#include "rueda/backend/nccl/host_sync.h"
 
 namespace rueda::nccl::backend_nccl_lowering_test {
 namespace {
@@ -89,9 +89,9 @@ TEST(NcclLowering, nccl_adds_what_it_has_a_type_for_and_moves_everything) {
   EXPECT_FALSE(runs(spec_of(Collective::kBarrier)));
 }
 
-TEST(NcclIntroduction, the_first_member_that_cannot_go_on_is_named_with_its_reason) {
+TEST(NcclMemberInfo, the_first_member_that_cannot_go_on_is_named_with_its_reason) {
   const Group group{.id = 3, .members = {2, 5, 7}, .me = 0};
-  std::vector<Introduction> members(3);
+  std::vector<MemberInfo> members(3);
   EXPECT_EQ(refusal_of(group, members), "") << "NCCL allows them to share a GPU";
   members[0].set_gpu("a");
   members[1].set_gpu("b");
@@ -102,8 +102,8 @@ TEST(NcclIntroduction, the_first_member_that_cannot_go_on_is_named_with_its_reas
   EXPECT_THAT(refusal_of(group, members), AllOf(HasSubstr("rank 5 cannot use NCCL: xxx"), SizeIs(24 + 383)));
 }
 
-TEST(NcclIntroduction, the_member_with_the_least_memory_decides_how_much_all_pack) {
-  std::vector<Introduction> members(3);
+TEST(NcclMemberInfo, the_member_with_the_least_memory_decides_how_much_all_pack) {
+  std::vector<MemberInfo> members(3);
   EXPECT_EQ(pack_bytes_of(members), 0U);
   for (size_t i = 0; i < 3; ++i) members[i].pack_bytes = static_cast<int64_t>(30 - 10 * i);
   EXPECT_EQ(pack_bytes_of(members), 10U);

@@ -15,9 +15,9 @@ using testing::ElementsAre;
 bool ends_call(Stage stage) { return stage == Stage::kDone || stage == Stage::kHandedOver; }
 
 // All stages of a call. `look` sets the facts as they are after a stage; `turn` counts the stages.
-std::vector<Stage> stages_of(bool may_be_taken_back,
+std::vector<Stage> stages_of(bool may_be_cancelled,
                              const std::function<void(Facts&, Stage, int turn)>& look) {
-  std::vector<Stage> stages = {first_stage(may_be_taken_back)};
+  std::vector<Stage> stages = {first_stage(may_be_cancelled)};
   Facts facts{.has_room = true};
   for (int turn = 0; !ends_call(stages.back()) && turn < 100; ++turn) {
     look(facts, stages.back(), turn);
@@ -32,29 +32,29 @@ TEST(NcclStages, a_known_set_launches_at_once) {
                                   Stage::kDone));
 }
 
-TEST(NcclStages, a_call_that_may_be_taken_back_meets_first) {
+TEST(NcclStages, a_call_that_may_be_cancelled_meets_first) {
   const auto stages = stages_of(true, [](Facts& facts, Stage, int) { facts.is_connected = true; });
-  EXPECT_THAT(stages, ElementsAre(Stage::kMeeting, Stage::kStarting, Stage::kPreparing, Stage::kReducing,
+  EXPECT_THAT(stages, ElementsAre(Stage::kSyncing, Stage::kStarting, Stage::kPreparing, Stage::kReducing,
                                   Stage::kStoring, Stage::kDone));
   EXPECT_EQ(stage_after(Stage::kLeaving, {}), Stage::kDone);
 }
 
-TEST(NcclStages, a_new_set_introduces_connects_and_probes) {
+TEST(NcclStages, a_new_set_is_set_up_connected_and_probed) {
   int probes = 0;
   const auto stages = stages_of(false, [&](Facts& facts, Stage stage, int) {
     facts.has_probe = stage == Stage::kConnecting || (stage == Stage::kProbing && ++probes < 2);
   });
-  EXPECT_THAT(stages, ElementsAre(Stage::kStarting, Stage::kIntroducing, Stage::kConnecting, Stage::kProbing,
+  EXPECT_THAT(stages, ElementsAre(Stage::kStarting, Stage::kSettingUp, Stage::kConnecting, Stage::kProbing,
                                   Stage::kProbing, Stage::kPreparing, Stage::kReducing, Stage::kStoring,
                                   Stage::kDone));
 }
 
 TEST(NcclStages, members_that_cannot_use_nccl_hand_the_call_over) {
   const auto is_found_out = [](Facts& facts, Stage stage, int) {
-    facts.is_refused = stage == Stage::kIntroducing;
+    facts.is_refused = stage == Stage::kSettingUp;
   };
   EXPECT_THAT(stages_of(false, is_found_out),
-              ElementsAre(Stage::kStarting, Stage::kIntroducing, Stage::kHandedOver));
+              ElementsAre(Stage::kStarting, Stage::kSettingUp, Stage::kHandedOver));
   const auto is_known = [](Facts& facts, Stage, int) { facts.is_refused = true; };
   EXPECT_THAT(stages_of(false, is_known), ElementsAre(Stage::kStarting, Stage::kHandedOver));
 }
@@ -107,7 +107,7 @@ TEST(NcclStages, an_adasum_without_memory_is_handed_over) {
 TEST(NcclStages, a_stage_ends_in_one_way) {
   for (int value = 0; value <= static_cast<int>(Stage::kDone); ++value) {
     const auto stage = static_cast<Stage>(value);
-    EXPECT_LE(is_immediate(stage) + is_meeting(stage) + asks_nccl(stage) + (stage == Stage::kWaiting), 1);
+    EXPECT_LE(is_immediate(stage) + is_syncing(stage) + asks_nccl(stage) + (stage == Stage::kWaiting), 1);
   }
 }
 

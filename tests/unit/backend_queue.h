@@ -21,7 +21,7 @@ struct TestCall {
   void* output = nullptr;
   std::vector<backend::Segment> segments = {};
   double prescale = 1.0;
-  bool may_be_taken_back = false;
+  bool may_be_cancelled = false;
   uint16_t generation = 0;
   backend::ActivitySink* activities = nullptr;
 };
@@ -55,9 +55,7 @@ class Queue {
   [[nodiscard]] bool is_idle() const { return backend_->is_idle() && waiting_.empty() && aborted_.empty(); }
   std::vector<int32_t> pause(backend::CallId call) { return backend_->pause(call); }
   void resume(backend::CallId call) { backend_->resume(call); }
-  void take_back(backend::CallId call, std::span<const int32_t> arrivals) {
-    backend_->take_back(call, arrivals);
-  }
+  void cancel(backend::CallId call, std::span<const int32_t> arrivals) { backend_->cancel(call, arrivals); }
   bool prepare_sleep() { return backend_->prepare_sleep(); }
   void wake_up() { backend_->wake_up(); }
   [[nodiscard]] std::string_view last_how() const { return last_how_; }
@@ -94,7 +92,7 @@ class Queue {
                              .spec = wanted.spec,
                              .segments = next.call->segments,
                              .prescale = wanted.prescale,
-                             .may_be_taken_back = wanted.may_be_taken_back,
+                             .may_be_cancelled = wanted.may_be_cancelled,
                              .generation = wanted.generation,
                              .activities = wanted.activities};
     if (next.is_discarded)

@@ -10,7 +10,7 @@
 namespace rueda::backend::backend_staged_test {
 namespace {
 
-// Runs calls until they are taken back.
+// Runs calls until they are cancelled.
 class Host : public Backend {
  public:
   [[nodiscard]] std::string_view name() const override { return "host"; }
@@ -34,7 +34,7 @@ class CancellingHost final : public Host, public Cancellation {
  public:
   [[nodiscard]] Cancellation* cancellation() override { return this; }
   std::vector<int32_t> pause(CallId call) override { return {static_cast<int32_t>(call), 7}; }
-  void take_back(CallId call, std::span<const int32_t>) override {
+  void cancel(CallId call, std::span<const int32_t>) override {
     std::erase(running, call);
     ended.push_back(call);
   }
@@ -83,7 +83,7 @@ TEST(Staged, cancels_calls_if_the_host_does) {
   ASSERT_EQ(host->running.size(), 1u);
   const auto inner = static_cast<int32_t>(host->running.front());
   EXPECT_EQ(cancellation->pause(11), (std::vector<int32_t>{inner, 7}));
-  cancellation->take_back(11, {});
+  cancellation->cancel(11, {});
   std::vector<Done> done;
   staged->progress(done);
   ASSERT_EQ(done.size(), 1u);

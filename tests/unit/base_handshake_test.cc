@@ -13,14 +13,14 @@ constexpr std::string_view kRelease = "0.1.0";
 
 Secret secret_of(char fill) { return Secret{Bytes(32, static_cast<std::byte>(fill))}; }
 
-Introduction caller() {
+ConnectionIdentity caller() {
   return {.job = "job-1", .epoch = 3, .kind = ConnectionKind::kData, .channel = 2, .from = 5, .to = 1};
 }
-Introduction callee() {
+ConnectionIdentity callee() {
   return {.job = "job-1", .epoch = 3, .kind = ConnectionKind::kData, .channel = 0, .from = -1, .to = 1};
 }
 
-struct Verdicts {
+struct Outcomes {
   Status client, server;
   bool both_done = false;
   size_t longest = 0;
@@ -29,8 +29,8 @@ struct Verdicts {
 // Moves messages between the two until neither has more to say; tamper sees each message
 // before it is delivered.
 using Tamper = std::function<void(int index, Bytes& message)>;
-Verdicts converse(Handshake& client, Handshake& server, const Tamper& tamper = {}) {
-  Verdicts verdicts;
+Outcomes converse(Handshake& client, Handshake& server, const Tamper& tamper = {}) {
+  Outcomes verdicts;
   for (int index = 0; index < 8; ++index) {
     const bool is_from_client = index % 2 == 0;
     Bytes message = (is_from_client ? client : server).take_output();
@@ -45,7 +45,7 @@ Verdicts converse(Handshake& client, Handshake& server, const Tamper& tamper = {
   return verdicts;
 }
 
-Verdicts converse(const Introduction& mine, const Introduction& accepted, char client_key = 'k',
+Outcomes converse(const ConnectionIdentity& mine, const ConnectionIdentity& accepted, char client_key = 'k',
                   char server_key = 'k') {
   Handshake client = Handshake::client(secret_of(client_key), mine, std::string(kRelease));
   Handshake server = Handshake::server(secret_of(server_key), accepted, std::string(kRelease));
@@ -68,18 +68,18 @@ TEST(Hmac, agrees_with_rfc4231_case_2) {
 TEST(Handshake, same_secret_and_terms_are_accepted_and_the_server_learns_rank_and_channel) {
   Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
   Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
-  const Verdicts verdicts = converse(client, server);
+  const Outcomes verdicts = converse(client, server);
   EXPECT_TRUE(verdicts.both_done) << verdicts.client.why << verdicts.server.why;
-  EXPECT_EQ(server.introduction().from, 5);
-  EXPECT_EQ(server.introduction().channel, 2);
+  EXPECT_EQ(server.identity().from, 5);
+  EXPECT_EQ(server.identity().channel, 2);
   EXPECT_LE(verdicts.longest, kMaxHandshakeBytes);
 }
 
 TEST(Handshake, a_rank_of_minus_one_means_any) {
-  Introduction mine = caller();
+  ConnectionIdentity mine = caller();
   mine.from = mine.to = -1;
   EXPECT_TRUE(converse(mine, callee()).both_done);
-  Introduction accepted = callee();
+  ConnectionIdentity accepted = callee();
   accepted.to = -1;
   EXPECT_TRUE(converse(caller(), accepted).both_done);
 }
@@ -114,7 +114,7 @@ TEST(Handshake, bytes_one_at_a_time_suffice_and_bytes_behind_it_are_left_alone) 
 TEST(Handshake, different_releases_name_both_on_both_sides) {
   Handshake client = Handshake::client(secret_of('k'), caller(), "0.1.0");
   Handshake server = Handshake::server(secret_of('k'), callee(), "0.2.0");
-  const Verdicts verdicts = converse(client, server);
+  const Outcomes verdicts = converse(client, server);
   expect_denied(verdicts.client, "this side runs rueda 0.1.0 (wire 1), the peer 0.2.0");
   expect_denied(verdicts.server, "this side runs rueda 0.2.0 (wire 1), the peer 0.1.0");
 }
@@ -123,30 +123,33 @@ TEST(Handshake, the_client_knows_what_it_was_refused_for) {
   const auto refused_by = [](Handshake server) {
     Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
     converse(client, server);
-    return client.verdict();
+    return client.outcome();
   };
-  Introduction job = callee(), rank = callee();
+  ConnectionIdentity job = callee(), rank = callee();
   job.job = "job-2";
   rank.to = 7;
   EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), callee(), std::string(kRelease))),
-            Verdict::kAccepted);
+            HandshakeOutcome::kAccepted);
   EXPECT_EQ(refused_by(Handshake::server(secret_of('x'), callee(), std::string(kRelease))),
-            Verdict::kWrongSecret);
-  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), job, std::string(kRelease))), Verdict::kWrongJob);
-  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), rank, std::string(kRelease))), Verdict::kWrongRank);
-  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), callee(), "0.0.1")), Verdict::kWrongVersion);
+            HandshakeOutcome::kWrongSecret);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), job, std::string(kRelease))),
+            HandshakeOutcome::kWrongJob);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), rank, std::string(kRelease))),
+            HandshakeOutcome::kWrongRank);
+  EXPECT_EQ(refused_by(Handshake::server(secret_of('k'), callee(), "0.0.1")),
+            HandshakeOutcome::kWrongVersion);
 }
 
 TEST(Handshake, a_wrong_secret_is_named_on_both_sides) {
-  const Verdicts verdicts = converse(caller(), callee(), 'k', 'x');
+  const Outcomes verdicts = converse(caller(), callee(), 'k', 'x');
   expect_denied(verdicts.client, "secret of job 'job-1'");
   expect_denied(verdicts.server, "secret of job 'job-1'");
 }
 
 TEST(Handshake, each_differing_term_is_named_on_both_sides) {
-  Introduction accepted = callee();
+  ConnectionIdentity accepted = callee();
   accepted.job = "job-2";
-  Verdicts verdicts = converse(caller(), accepted);
+  Outcomes verdicts = converse(caller(), accepted);
   expect_denied(verdicts.client, "another job than 'job-1'");
   expect_denied(verdicts.server, "a peer of job 'job-1' called; this is job 'job-2'");
   accepted = callee();
@@ -164,7 +167,7 @@ TEST(Handshake, each_differing_term_is_named_on_both_sides) {
   verdicts = converse(caller(), accepted);
   expect_denied(verdicts.client, "not rank 1");
   expect_denied(verdicts.server, "asked for rank 1; this is rank 2");
-  Introduction mine = caller();
+  ConnectionIdentity mine = caller();
   mine.from = 1 << 30;
   expect_denied(converse(mine, callee()).server, "impossible rank");
 }
@@ -174,7 +177,7 @@ TEST(Handshake, every_flipped_bit_of_every_message_is_refused) {
     for (size_t at = 0, size = 1; at < size; ++at) {
       Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
       Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
-      const Verdicts verdicts = converse(client, server, [&](int index, Bytes& message) {
+      const Outcomes verdicts = converse(client, server, [&](int index, Bytes& message) {
         if (index != target) return;
         size = message.size();
         message[at] ^= std::byte{1};
@@ -193,7 +196,7 @@ TEST(Handshake, a_prefix_of_a_message_is_never_enough) {
     for (size_t keep = 0, size = 1; keep < size; ++keep) {
       Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
       Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
-      const Verdicts verdicts = converse(client, server, [&](int index, Bytes& message) {
+      const Outcomes verdicts = converse(client, server, [&](int index, Bytes& message) {
         if (index != target) return;
         size = message.size();
         message.resize(keep);
@@ -208,7 +211,7 @@ TEST(Handshake, a_recorded_client_cannot_be_replayed) {
   Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
   Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
   Bytes hello, proof;
-  const Verdicts verdicts = converse(client, server, [&](int index, Bytes& message) {
+  const Outcomes verdicts = converse(client, server, [&](int index, Bytes& message) {
     if (index == 0) hello = message;
     if (index == 2) proof = message;
   });
@@ -245,14 +248,14 @@ TEST(Handshake, a_reflected_message_is_refused) {
   ASSERT_TRUE(twin.feed(hello).is_ok());
   const Bytes twin_answer = twin.take_output();
   Bytes forged = Handshake::client(secret_of('z'), caller(), std::string(kRelease)).take_output();
-  forged.resize(7 + 1 + 32);  // a proof: header, verdict, the twin's HMAC in place of the client's
+  forged.resize(7 + 1 + 32);  // a proof: header, outcome, the twin's HMAC in place of the client's
   forged[4] = std::byte{3};
   forged[5] = std::byte{33};
   forged[6] = forged[7] = std::byte{0};
   std::copy(twin_answer.end() - 32, twin_answer.end(), forged.begin() + 8);
-  const Result<size_t> verdict = server.feed(forged);
-  ASSERT_FALSE(verdict.is_ok());
-  expect_denied(verdict.status(), "secret");
+  const Result<size_t> outcome = server.feed(forged);
+  ASSERT_FALSE(outcome.is_ok());
+  expect_denied(outcome.status(), "secret");
 }
 
 TEST(Handshake, random_bytes_are_refused_at_once_and_nothing_is_hoarded) {

@@ -67,8 +67,8 @@ TEST(PlannerExample, a_bucket_that_one_rank_has_not_started_is_cancelled_on_the_
   EXPECT_EQ(departed[0].news.started, 2);
   ASSERT_TRUE(ledger.depart(departed[0].news.plan_number));
 
-  PlanNews of_zero = all_of<TellPosition>(zero.on_freeze(departed[0].news)).at(0).news;
-  const PlanNews of_one = all_of<TellPosition>(one.on_freeze(departed[0].news)).at(0).news;
+  PlanReport of_zero = all_of<TellPosition>(zero.on_freeze(departed[0].news)).at(0).news;
+  const PlanReport of_one = all_of<TellPosition>(one.on_freeze(departed[0].news)).at(0).news;
   EXPECT_EQ(of_zero.started, 3);
   EXPECT_EQ(of_one.started, 2);
   of_zero.under_way = {{.bucket = 2, .sent = {0, 4}}};  // the caller adds it

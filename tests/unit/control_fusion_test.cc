@@ -56,7 +56,7 @@ TEST(Fusion, threshold_zero_fuses_nothing) {
 
 TEST(Fusion, large_tensors_travel_alone_where_they_would_have_to_be_packed) {
   CoordinatorOptions options = with_threshold(64);
-  options.treatment_of = [](int32_t, const Terms&) { return Treatment{.alone_bytes = 32}; };
+  options.traits_of = [](int32_t, const Terms&) { return BackendTraits{.alone_bytes = 32}; };
   EXPECT_THAT(plan(options, {allreduce("a"), allreduce("big", {8}), allreduce("b"), allreduce("less", {7})}),
               ElementsAre(L{"a", "b", "less"}, L{"big"}));
   EXPECT_THAT(plan(options, group("g", {allreduce(""), allreduce("", {8}), allreduce("")})),
@@ -65,8 +65,8 @@ TEST(Fusion, large_tensors_travel_alone_where_they_would_have_to_be_packed) {
 
 TEST(Fusion, what_travels_alone_is_asked_for_each_process_set_and_kind_of_tensors) {
   CoordinatorOptions options = with_threshold(64);
-  options.treatment_of = [](int32_t, const Terms& terms) {
-    return Treatment{.alone_bytes = terms.memory == MemoryKind::kDevice ? 0 : 32};
+  options.traits_of = [](int32_t, const Terms& terms) {
+    return BackendTraits{.alone_bytes = terms.memory == MemoryKind::kDevice ? 0 : 32};
   };
   const auto on_device = [](TensorRequest request) {
     request.memory = MemoryKind::kDevice;

@@ -1,4 +1,4 @@
-// A recording of clean worlds on an overloaded machine, played back: the judge accuses nobody of that noise,
+// A recording of clean worlds on an overloaded machine, played back: the judge blames nobody of that noise,
 // and finds in it whoever falls silent or lets others wait. Nothing here measures time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,7 +101,7 @@ World with_end(const World& world, Nanos duration, const std::function<void(Even
   return made;
 }
 
-TEST(JudgeNoise, of_clean_worlds_accuses_nobody) {
+TEST(JudgeNoise, of_clean_worlds_blames_nobody) {
   const std::vector<World> worlds = recorded();
   ASSERT_THAT(worlds, SizeIs(24));
   for (const World& world : worlds) EXPECT_THAT(Player().play(world), IsEmpty());

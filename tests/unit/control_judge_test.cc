@@ -31,7 +31,7 @@ class FourRanks : public testing::Test {
         if (now_ % kSecond == 0) tell(rank);
       }
       for (StalledTensor& wait : waits_) wait.age += kSecond / 4;
-      if (seen_.state != ProcessState::kUnknown && now_ % (kSecond / 2) == 0) judge_.on_sighting(seen_, now_);
+      if (seen_.state != ProcessState::kUnknown && now_ % (kSecond / 2) == 0) judge_.on_peer(seen_, now_);
       for (Verdict& verdict : judge_.tick(waits_, now_)) said.push_back(std::move(verdict));
     }
     return said;
@@ -52,7 +52,7 @@ class FourRanks : public testing::Test {
   Nanos now_ = kBegin;
   std::vector<Facts> facts_ = std::vector<Facts>(4);
   std::vector<StalledTensor> waits_;
-  Sighting seen_;
+  PeerProcess seen_;
   Rank silent_ = -1, busy_ = -1, swapping_ = -1;
 };
 
@@ -267,7 +267,7 @@ TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_o
 }
 
 TEST_F(FourRanks, a_process_that_was_stopped_for_a_moment_is_not_named) {
-  judge_.on_sighting({.of = 1, .state = ProcessState::kStopped}, now_);
+  judge_.on_peer({.of = 1, .state = ProcessState::kStopped}, now_);
   EXPECT_THAT(pass(10 * kSecond), IsEmpty());
 }
 
@@ -333,8 +333,8 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .plan_started = 6,
                     .plan_stuck_for = 7,
                     .plan_lacks = "t",
-                    .presence = {.at = 16, .in_world = 17, .in_any = 18},
-                    .sightings = {{.of = 8, .state = ProcessState::kTraced}},
+                    .participation = {.at = 16, .in_world = 17, .in_any = 18},
+                    .peer_processes = {{.of = 8, .state = ProcessState::kTraced}},
                     .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
                     .unreached = {{.of = 19, .age = 20}}};
   const Bytes raw = encode(facts);

@@ -68,7 +68,7 @@ TEST_F(Learner, fuses_in_order_up_to_the_size_of_a_bucket) {
 }
 
 TEST_F(Learner, fuses_up_to_the_size_that_a_backend_asks_for) {
-  const auto larger_for_floats = [](int32_t, const Terms& terms) -> Treatment {
+  const auto larger_for_floats = [](int32_t, const Terms& terms) -> BackendTraits {
     return {.bucket_bytes = terms.dtype == DType::kFloat32 ? 16384 : 0};
   };
   learner_ = PlanLearner(4096, larger_for_floats);

@@ -194,7 +194,7 @@ TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
   PlanLedger ledger;
   ledger.begin(4, 3, 2);
   EXPECT_TRUE(ledger.depart(4));
-  const auto stopped_at = [&](Rank rank, const PlanNews& position) {
+  const auto stopped_at = [&](Rank rank, const PlanReport& position) {
     return ledger.stopped_at(rank, position).value();
   };
   EXPECT_FALSE(
@@ -268,7 +268,7 @@ TEST_F(OneRank, says_where_it_is_in_the_plan_and_what_it_lacks) {
   submit(1, {allreduce("a")});
   ASSERT_TRUE(planner_.room(now_).has_value());
   submit(2, {allreduce("b")});
-  const Planner::Place place = planner_.place(now_ + 3 * kSecond, false);
+  const Planner::Progress place = planner_.place(now_ + 3 * kSecond, false);
   EXPECT_EQ(place.plan_number, 1);
   EXPECT_EQ(place.started, 1);
   EXPECT_EQ(place.stuck_for, 3 * kSecond);

@@ -52,7 +52,9 @@ Program random_program(Random& random) {
   program.options = world_of(size);
   program.options.fusion_bytes = pick(random, 0, 3) * 100;
   const int64_t alone_bytes = pick(random, 0, 2) * 60;
-  program.options.treatment_of = [=](int32_t, const Terms&) { return Treatment{.alone_bytes = alone_bytes}; };
+  program.options.traits_of = [=](int32_t, const Terms&) {
+    return BackendTraits{.alone_bytes = alone_bytes};
+  };
   program.options.group_fusion_disabled = pick(random, 0, 1) == 0;
   std::vector<Rank> world(static_cast<size_t>(size));
   std::iota(world.begin(), world.end(), 0);

@@ -127,17 +127,17 @@ TEST_F(Plans, what_waits_when_a_plan_begins_is_forgotten_for_the_ranks_repeat_it
   EXPECT_EQ(rounds_.pending_summary(), "");
 }
 
-// Integers run where no call can be taken back.
-Treatment integers_stay(int32_t, const Terms& terms) {
-  return {.can_take_back = terms.dtype != DType::kInt32};
+// Integers run where no call can be cancelled.
+BackendTraits integers_stay(int32_t, const Terms& terms) {
+  return {.can_cancel = terms.dtype != DType::kInt32};
 }
 
 class TwoKinds : public TwoRanks {
  protected:
-  TwoKinds() : TwoRanks({}, world_of(2), {.may_plan = true, .ranks = 2, .treatment_of = integers_stay}) {}
+  TwoKinds() : TwoRanks({}, world_of(2), {.may_plan = true, .ranks = 2, .traits_of = integers_stay}) {}
 };
 
-TEST_F(TwoKinds, only_what_can_be_taken_back_becomes_a_plan) {
+TEST_F(TwoKinds, only_what_can_be_cancelled_becomes_a_plan) {
   EXPECT_FALSE(learns(allreduce("whole", {4}, DType::kInt32)));
   EXPECT_TRUE(learns(allreduce("real")));
 }

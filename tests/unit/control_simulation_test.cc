@@ -338,7 +338,7 @@ TEST(Simulation, a_rank_that_submits_something_else_ends_the_plan_in_good_order_
   EXPECT_TRUE(world.have_all_plan());
 }
 
-TEST(Simulation, a_bucket_that_not_all_ranks_have_started_is_taken_back_and_negotiated) {
+TEST(Simulation, a_bucket_that_not_all_ranks_have_started_is_cancelled_and_negotiated) {
   const Program program = [](Rank rank, int step) {
     Step submissions = training_step(rank);
     if (step == 20 && rank == 500) submissions.front().name = "other.0";

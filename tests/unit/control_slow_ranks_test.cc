@@ -17,7 +17,7 @@ class Slow : public testing::Test {
     std::vector<Verdict> said;
     for (int i = 0; i < seconds; ++i) {
       now_ += kSecond;
-      std::vector<Awaited::Straggler> found;
+      std::vector<StragglerDetector::Straggler> found;
       if (share > 0) found.push_back({.rank = 2, .share = share, .window = 10 * kSecond});
       for (Verdict& verdict : ranks_.tick(found, told, now_)) said.push_back(std::move(verdict));
     }

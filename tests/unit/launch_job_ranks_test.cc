@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "launch/notices.h"
+#include "launch/report.h"
 
 namespace rueda::launch::job_ranks_test {
 namespace {

@@ -74,8 +74,8 @@ TEST(PreflightLinks, two_hosts_are_not_compared) {
   EXPECT_DOUBLE_EQ(verdict.usual_gbit_per_s, 0.001);
 }
 
-// Noise of 7 per cent, 100 fleets of 32 hosts: 49,600 links, and not one is accused.
-TEST(PreflightLinks, noise_accuses_nobody) {
+// Noise of 7 per cent, 100 fleets of 32 hosts: 49,600 links, and not one is blamed.
+TEST(PreflightLinks, noise_blames_nobody) {
   std::mt19937 random(20260807);
   std::normal_distribution<double> noise(1, 0.07);
   for (int fleet = 0; fleet < 100; ++fleet) {

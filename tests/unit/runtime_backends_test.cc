@@ -95,7 +95,7 @@ class Sessions {
         info.chunk_bytes = 256 << 10;
       }
       std::vector<OpenTransport> transports;
-      transports.push_back({Reach::kNetwork, network_.make(rank)});
+      transports.push_back({TransportScope::kNetwork, network_.make(rank)});
       session.links = std::make_unique<Links>(std::move(transports), rank, *session.all);
       RUEDA_CHECK(attach_backends(session, nullptr).is_ok(), "there is no setting to refuse");
     }

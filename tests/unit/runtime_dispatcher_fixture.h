@@ -45,8 +45,8 @@ class FakeBackend final : public Backend, public backend::Cancellation {
   [[nodiscard]] bool is_idle() const override { return running_.empty() && finished_.empty(); }
   void abort(const Status&) override {}
   std::vector<int32_t> pause(backend::CallId call) override { return {1, static_cast<int32_t>(call)}; }
-  void take_back(backend::CallId call, std::span<const int32_t> arrivals) override {
-    taken_back.assign(arrivals.begin(), arrivals.end());
+  void cancel(backend::CallId call, std::span<const int32_t> arrivals) override {
+    cancelled.assign(arrivals.begin(), arrivals.end());
     const auto at = std::ranges::find(running_, call);
     ASSERT_NE(at, running_.end());
     if (ends_at_once) finish(Status::ok(), static_cast<size_t>(at - running_.begin()));
@@ -66,11 +66,11 @@ class FakeBackend final : public Backend, public backend::Cancellation {
 
   std::vector<int64_t> started;  // elements of the first tensor of each call, in start order
   std::vector<uint64_t> orders;  // in start order
-  bool ends_at_once = true;      // what is taken back
+  bool ends_at_once = true;      // what is cancelled
   bool takes_devices = false;
   std::vector<void*> events;  // of all tensors, in start order
   std::vector<size_t> segments;
-  std::vector<int32_t> taken_back, discarded;
+  std::vector<int32_t> cancelled, discarded;
 
  private:
   DType mine_;
@@ -125,7 +125,7 @@ class OneRank : public testing::Test {
     tensor.input = tensor.output = memory_.back().data();
     return operations_.submit(std::move(tensors)).value();
   }
-  static control::Bucket response(std::vector<std::pair<std::string, int64_t>> entries, DType dtype) {
+  static control::Bucket bucket(std::vector<std::pair<std::string, int64_t>> entries, DType dtype) {
     control::Bucket made;
     made.dtype = dtype;
     for (auto& [name, count] : entries) made.entries.push_back({.name = name, .shape = {count}, .rows = {}});
@@ -133,12 +133,12 @@ class OneRank : public testing::Test {
   }
   int64_t run(const std::string& name, int64_t count, DType dtype = DType::kFloat32) {
     const int64_t handle = submit(name, count, dtype);
-    dispatcher_->enqueue(response({{name, count}}, dtype));
+    dispatcher_->enqueue(bucket({{name, count}}, dtype));
     return handle;
   }
-  void plan(const std::string& name, int64_t count, int64_t bucket) {
+  void plan(const std::string& name, int64_t count, int64_t number) {
     dispatcher_->enqueue_planned(
-        std::make_shared<const control::Bucket>(response({{name, count}}, DType::kFloat32)), bucket);
+        std::make_shared<const control::Bucket>(bucket({{name, count}}, DType::kFloat32)), number);
   }
   void settle() {
     while (dispatcher_->progress()) {

@@ -65,7 +65,7 @@ TEST_F(OneRank, a_barrier_and_a_notice_wait_for_all_before_them_and_hold_up_all_
 TEST_F(OneRank, fused_tensors_go_to_the_backend_as_they_lie) {
   submit("a", 1, DType::kFloat32);
   submit("b", 2, DType::kFloat32);
-  dispatcher_->enqueue(response({{"a", 1}, {"b", 2}}, DType::kFloat32));
+  dispatcher_->enqueue(bucket({{"a", 1}, {"b", 2}}, DType::kFloat32));
   settle();
   EXPECT_THAT(floats_->segments, ElementsAre(2u));
 }
@@ -76,7 +76,7 @@ TEST_F(OneRank, fused_tensors_keep_the_event_after_which_each_may_be_read) {
   submit("a", 1, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0, .ready = &first});
   submit("b", 2, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0, .ready = &second});
   submit("c", 3, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0});
-  dispatcher_->enqueue(response({{"a", 1}, {"b", 2}, {"c", 3}}, DType::kFloat32));
+  dispatcher_->enqueue(bucket({{"a", 1}, {"b", 2}, {"c", 3}}, DType::kFloat32));
   settle();
   EXPECT_THAT(floats_->segments, ElementsAre(3u));
   EXPECT_THAT(floats_->events, ElementsAre(&first, &second, nullptr));
@@ -84,7 +84,7 @@ TEST_F(OneRank, fused_tensors_keep_the_event_after_which_each_may_be_read) {
 
 TEST_F(OneRank, memory_that_no_backend_takes_fails_its_operation_alone) {
   const int64_t device = submit("d", 1, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0});
-  dispatcher_->enqueue(response({{"d", 1}}, DType::kFloat32));
+  dispatcher_->enqueue(bucket({{"d", 1}}, DType::kFloat32));
   const int64_t host = run("f1", 1);
   settle();
   EXPECT_EQ(operations_.poll(device), 1);
@@ -106,20 +106,20 @@ TEST_F(OneRank, what_fails_here_alone_ends_the_epoch_and_starts_nothing_more) {
   EXPECT_THAT(floats_->started, ElementsAre(1));
 }
 
-TEST_F(OneRank, a_planned_batch_is_taken_back_and_its_operation_stays_open) {
+TEST_F(OneRank, a_planned_batch_is_cancelled_and_its_operation_stays_open) {
   const int64_t handle = submit("f1", 1, DType::kFloat32);
   plan("f1", 1, 7);
   settle();
   EXPECT_THAT(dispatcher_->pause(), ElementsAre(control::BucketUnderWay{.bucket = 7, .sent = {1, 1}}));
   const std::vector<int32_t> arrivals{0, 4};
-  dispatcher_->take_back(7, arrivals);
+  dispatcher_->cancel(7, arrivals);
   settle();
-  EXPECT_EQ(floats_->taken_back, arrivals);
+  EXPECT_EQ(floats_->cancelled, arrivals);
   EXPECT_EQ(operations_.poll(handle), 0);
   EXPECT_TRUE(dispatcher_->is_idle());
 }
 
-TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_taken_back_by_its_number) {
+TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_cancelled_by_its_number) {
   const int64_t first = submit("f1", 1, DType::kFloat32), second = submit("f2", 2, DType::kFloat32);
   const int64_t third = submit("f3", 3, DType::kFloat32);
   EXPECT_TRUE(dispatcher_->has_room_for(0));
@@ -133,11 +133,11 @@ TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_taken_back_by_its_nu
   plan("f3", 3, 2);  // waits in the queue
   settle();
   EXPECT_EQ(dispatcher_->pause().size(), 2u);
-  dispatcher_->take_back(2, std::vector<int32_t>{0, 0});
-  dispatcher_->take_back(1, std::vector<int32_t>{0, 3});
+  dispatcher_->cancel(2, std::vector<int32_t>{0, 0});
+  dispatcher_->cancel(1, std::vector<int32_t>{0, 3});
   dispatcher_->resume();
   settle();
-  EXPECT_THAT(floats_->taken_back, ElementsAre(0, 3));
+  EXPECT_THAT(floats_->cancelled, ElementsAre(0, 3));
   EXPECT_EQ(dispatcher_->backlog(), 1u) << "the first goes on";
   floats_->finish();
   settle();
@@ -147,15 +147,15 @@ TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_taken_back_by_its_nu
   EXPECT_TRUE(dispatcher_->is_idle());
 }
 
-TEST_F(OneRankWithRoom, nothing_starts_while_a_bucket_that_was_taken_back_still_uses_its_tensors) {
+TEST_F(OneRankWithRoom, nothing_starts_while_a_bucket_that_was_cancelled_still_uses_its_tensors) {
   submit("f1", 1, DType::kFloat32);
   plan("f1", 1, 0);
   settle();
   floats_->ends_at_once = false;
   dispatcher_->pause();
-  dispatcher_->take_back(0, std::vector<int32_t>{0, 0});
+  dispatcher_->cancel(0, std::vector<int32_t>{0, 0});
   dispatcher_->resume();
-  dispatcher_->enqueue(response({{"f1", 1}}, DType::kFloat32));  // negotiated after all
+  dispatcher_->enqueue(bucket({{"f1", 1}}, DType::kFloat32));  // negotiated after all
   settle();
   EXPECT_THAT(floats_->started, ElementsAre(1));
   floats_->finish();
@@ -183,7 +183,7 @@ TEST_F(OneRank, no_bucket_starts_between_a_pause_and_what_follows_it) {
 
 TEST_F(OneRankWithRoom, calls_are_counted_on_every_rank_alike_and_anew_with_each_generation) {
   run("f1", 1);
-  control::Bucket elsewhere = response({{"other", 1}}, DType::kFloat32);
+  control::Bucket elsewhere = bucket({{"other", 1}}, DType::kFloat32);
   elsewhere.process_set = 9;  // of other ranks
   dispatcher_->enqueue(elsewhere);
   run("f2", 2);
@@ -198,7 +198,7 @@ TEST_F(OneRankWithRoom, calls_are_counted_on_every_rank_alike_and_anew_with_each
 
 TEST_F(OneRank, what_others_started_in_vain_is_discarded_without_tensors_of_this_rank) {
   const int64_t handle = submit("f1", 1, DType::kFloat32);
-  dispatcher_->enqueue_discarded(response({{"f1", 1}}, DType::kFloat32), 3, {0, 4});
+  dispatcher_->enqueue_discarded(bucket({{"f1", 1}}, DType::kFloat32), 3, {0, 4});
   settle();
   EXPECT_THAT(floats_->discarded, ElementsAre(0, 4));
   EXPECT_EQ(operations_.poll(handle), 0);

@@ -27,7 +27,7 @@ class Star {
     all_ = world(std::string(static_cast<size_t>(size), 'a'), {"sim"});
     for (Rank rank = 0; rank < size; ++rank) {
       std::vector<OpenTransport> transports;
-      transports.push_back({Reach::kNetwork, network_.make(rank)});
+      transports.push_back({TransportScope::kNetwork, network_.make(rank)});
       links_.push_back(std::make_unique<Links>(std::move(transports), rank, all_));
     }
     EXPECT_TRUE(step_until([this] { return is_up(); }));

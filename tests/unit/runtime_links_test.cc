@@ -94,10 +94,11 @@ struct TwoWays {
 
   std::vector<OpenTransport> open() {
     std::vector<OpenTransport> transports;
-    for (const auto& [name, reach] : {std::pair{"near", Reach::kHost}, std::pair{"far", Reach::kNetwork}}) {
+    for (const auto& [name, scope] :
+         {std::pair{"near", TransportScope::kHost}, std::pair{"far", TransportScope::kNetwork}}) {
       auto made = std::make_unique<FakeTransport>(name);
-      (reach == Reach::kHost ? near : far) = made.get();
-      transports.push_back({reach, std::move(made)});
+      (scope == TransportScope::kHost ? near : far) = made.get();
+      transports.push_back({scope, std::move(made)});
     }
     return transports;
   }

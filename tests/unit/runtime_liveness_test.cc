@@ -26,7 +26,7 @@ TEST(Liveness, pings_are_due_once_per_interval) {
   EXPECT_TRUE(liveness.take_due(kSecond / 2));
 }
 
-TEST(Liveness, a_process_that_was_stopped_itself_accuses_nobody) {
+TEST(Liveness, a_process_that_was_stopped_itself_blames_nobody) {
   Liveness liveness(0, 2, 4 * kSecond, 0);
   EXPECT_TRUE(liveness.take_due(0));
   const Nanos later = 100 * kSecond;  // SIGSTOP … SIGCONT

@@ -173,7 +173,7 @@ TEST_F(SharedTensors, a_call_waits_for_the_one_that_has_started_and_not_for_one_
   EXPECT_EQ(operations_.turn_of(second), Turn::kNow) << "the global order may put it first";
   first.tensor().is_started = true;
   EXPECT_EQ(operations_.turn_of(second), Turn::kAfterCall);
-  first.tensor().is_started = false;  // taken back
+  first.tensor().is_started = false;  // cancelled
   second.tensor().is_started = true;
   EXPECT_EQ(operations_.turn_of(first), Turn::kAfterCall);
   operations_.finish(second, Status::ok());

@@ -21,14 +21,14 @@ std::vector<PeerInfo> world(std::vector<int32_t> versions) {
 
 TEST(NcclChoice, is_nccl_if_all_ranks_have_one_version) {
   EXPECT_TRUE(choose_nccl(world({22304, 22304, 22304})).is_used);
-  EXPECT_TRUE(has_meeting_channel(world({22304, 22304})));
+  EXPECT_TRUE(has_sync_channel(world({22304, 22304})));
 }
 
 TEST(NcclChoice, says_nothing_in_jobs_without_gpus) {
   const NcclChoice choice = choose_nccl(world({0, 0}));
   EXPECT_FALSE(choice.is_used);
   EXPECT_EQ(choice.why_not, "");
-  EXPECT_FALSE(has_meeting_channel(world({0, 0})));
+  EXPECT_FALSE(has_sync_channel(world({0, 0})));
 }
 
 TEST(NcclChoice, names_the_ranks_and_versions_that_differ) {
@@ -50,7 +50,7 @@ TEST(NcclChoice, names_the_rank_that_has_none_and_why) {
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) has RUEDA_GPU_OPERATIONS=staged"));
   all[1].nccl.why_not = "it is not installed.";
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) cannot use NCCL: it is not"));
-  EXPECT_FALSE(has_meeting_channel(all));
+  EXPECT_FALSE(has_sync_channel(all));
 }
 
 TEST(NcclChoice, follows_the_settings_of_rank_0) {

@@ -69,40 +69,40 @@ TEST(PeerInfo, with_too_many_transports_or_one_twice_is_refused) {
   EXPECT_FALSE(decode_peer_info(raw).is_ok());
 }
 
-TEST(Place, follows_the_definition_of_cross_ranks_on_uneven_hosts) {
+TEST(RankPlacement, follows_the_definition_of_cross_ranks_on_uneven_hosts) {
   for (const bool is_told : {true, false}) {
     const std::vector<PeerInfo> all = world("aab", is_told);
-    const Place second = place_of(1, all).value();
+    const RankPlacement second = place_of(1, all).value();
     EXPECT_EQ(second.local_rank, 1);
     EXPECT_EQ(second.local_size, 2);
     EXPECT_EQ(second.cross_size, 1) << "only host a has a process with local rank 1";
     EXPECT_EQ(second.cross_rank, 0);
     EXPECT_FALSE(second.is_homogeneous);
-    const Place third = place_of(2, all).value();
+    const RankPlacement third = place_of(2, all).value();
     EXPECT_EQ(third.local_rank, 0);
     EXPECT_EQ(third.cross_rank, 1);
     EXPECT_EQ(third.cross_size, 2);
   }
 }
 
-TEST(Place, is_homogeneous_on_equal_hosts) {
-  const Place place = place_of(3, world("aabb", false)).value();
+TEST(RankPlacement, is_homogeneous_on_equal_hosts) {
+  const RankPlacement place = place_of(3, world("aabb", false)).value();
   EXPECT_TRUE(place.is_homogeneous);
   EXPECT_EQ(place.cross_rank, 1);
   EXPECT_EQ(place.cross_size, 2);
 }
 
-TEST(Place, counts_the_hosts_of_the_launcher_where_they_share_a_machine) {
+TEST(RankPlacement, counts_the_hosts_of_the_launcher_where_they_share_a_machine) {
   std::vector<PeerInfo> all = world("aabb", true);
   for (PeerInfo& info : all) info.host_key = "one";
   for (Rank rank = 0; rank < 4; ++rank) {
-    const Place place = place_of(rank, all).value();
+    const RankPlacement place = place_of(rank, all).value();
     EXPECT_EQ(place.cross_rank, rank / 2);
     EXPECT_EQ(place.cross_size, 2);
   }
 }
 
-TEST(Place, refuses_a_local_rank_beyond_its_local_size) {
+TEST(RankPlacement, refuses_a_local_rank_beyond_its_local_size) {
   std::vector<PeerInfo> all = world("aa", true);
   all[1].local_rank = 2;
   EXPECT_THAT(place_of(1, all).status().why, HasSubstr("local rank 2 is not below local size 2"));

@@ -10,13 +10,13 @@ namespace rueda::store {
 
 using Variables = std::map<std::string, std::string>;
 
-inline Result<World> detect_in(const Variables& variables, const Lineage& lineage = {}) {
+inline Result<World> detect_in(const Variables& variables, const Ancestry& ancestry = {}) {
   return detect_world(
       [&variables](const char* name) -> const char* {
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
       },
-      lineage);
+      ancestry);
 }
 
 // "rank/size local_rank/local_size launcher"

@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "rueda/base/process.h"
-#include "rueda/store/lineage.h"
+#include "rueda/store/ancestry.h"
 #include "store_detected.h"
 
 namespace rueda::store::innermost_test {
@@ -78,13 +78,13 @@ struct Nested {
 
 void PrintTo(const Nested& nested, std::ostream* out) { *out << nested.name; }
 
-Lineage lineage_of(const Nested& nested) {
-  Lineage lineage = {process("python", both(nested.outer, nested.inner))};
-  for (const std::string& starter : nested.starters) lineage.push_back(process(starter, nested.outer));
-  lineage.push_back(process("python", nested.outer));  // the rank of the outer launcher
-  lineage.push_back(process("mpiexec", kShell));
-  lineage.push_back(unreadable("init"));
-  return lineage;
+Ancestry ancestry_of(const Nested& nested) {
+  Ancestry ancestry = {process("python", both(nested.outer, nested.inner))};
+  for (const std::string& starter : nested.starters) ancestry.push_back(process(starter, nested.outer));
+  ancestry.push_back(process("python", nested.outer));  // the rank of the outer launcher
+  ancestry.push_back(process("mpiexec", kShell));
+  ancestry.push_back(unreadable("init"));
+  return ancestry;
 }
 
 class StoreInnermost : public ::testing::TestWithParam<Nested> {};
@@ -92,7 +92,7 @@ class StoreInnermost : public ::testing::TestWithParam<Nested> {};
 TEST_P(StoreInnermost, gives_the_ranks_and_says_so) {
   const Nested& nested = GetParam();
   const Variables variables = both(nested.outer, nested.inner);
-  const Result<World> found = detect_in(variables, lineage_of(nested));
+  const Result<World> found = detect_in(variables, ancestry_of(nested));
   EXPECT_EQ(place(found), nested.place);
   const std::string line = nested.line;
   EXPECT_EQ(
@@ -190,15 +190,15 @@ TEST(StoreInnermostOf, three_launchers_names_the_two_nearest) {
 
 TEST(StoreInnermostOf, a_rank_that_looks_like_one_far_above_it_is_known_by_its_starter) {
   const Variables all = both(kMpichOf1, kTorchrun);  // mpiexec -n 1 inside torchrun inside mpiexec -n 1
-  const Lineage lineage = {process("python", all),         process("hydra_pmi_proxy", all),
-                           process("mpiexec", all),        process("python", all),
-                           process("torchrun", kMpichOf1), process("hydra_pmi_proxy", kShell)};
-  EXPECT_EQ(place(detect_in(all, lineage)), "0/1 0/1 mpich");
+  const Ancestry ancestry = {process("python", all),         process("hydra_pmi_proxy", all),
+                             process("mpiexec", all),        process("python", all),
+                             process("torchrun", kMpichOf1), process("hydra_pmi_proxy", kShell)};
+  EXPECT_EQ(place(detect_in(all, ancestry)), "0/1 0/1 mpich");
 }
 
 TEST(StoreInnermostOf, variables_that_a_daemon_of_another_host_hands_on_are_outer) {
   const Variables all = both(kTorchrun, kMpich);
-  const Lineage remote = {process("python", all), process("hydra_pmi_proxy", kShell), unreadable("sshd")};
+  const Ancestry remote = {process("python", all), process("hydra_pmi_proxy", kShell), unreadable("sshd")};
   EXPECT_EQ(place(detect_in(all, remote)), "0/4 0/4 mpich");
   EXPECT_THAT(detect_in(all, remote).value().warning, HasSubstr("not of torchrun (rank 1 of 2) around it"));
 }
@@ -233,16 +233,16 @@ TEST(StoreInnermostOf, variables_that_one_step_of_slurm_has_set_stay_together) {
 
 TEST(StoreInnermostOf, a_process_that_sets_the_variables_of_torchrun_for_itself_is_its_rank) {
   const Variables all = both(kOpenMpi, kTorchrun);  // torch's elastic_launch with a function
-  const Lineage lineage = {process("python", kOpenMpi), process("python", kOpenMpi),
-                           process("mpirun", kShell)};
-  EXPECT_EQ(place(detect_in(all, lineage)), "1/2 1/2 torchrun");
+  const Ancestry ancestry = {process("python", kOpenMpi), process("python", kOpenMpi),
+                             process("mpirun", kShell)};
+  EXPECT_EQ(place(detect_in(all, ancestry)), "1/2 1/2 torchrun");
 }
 
 TEST(StoreInnermostOf, processes_that_do_not_tell_leave_the_documented_order) {
   const Variables all = both(kTorchrun, kOpenMpi);
-  for (const Lineage& silent :
-       {Lineage{}, Lineage{unreadable("python")}, Lineage{process("python", all), unreadable("sudo")},
-        Lineage{process("python", all)}, Lineage{process("python", all), process("init", kShell)}})
+  for (const Ancestry& silent :
+       {Ancestry{}, Ancestry{unreadable("python")}, Ancestry{process("python", all), unreadable("sudo")},
+        Ancestry{process("python", all)}, Ancestry{process("python", all), process("init", kShell)}})
     EXPECT_EQ(place(detect_in(all, silent)), "1/2 1/2 torchrun");
 }
 
@@ -262,10 +262,10 @@ TEST(StoreInnermostOf, a_launcher_inside_itself_is_told_by_the_process_that_star
   outer["PMI_SIZE"] = "2";
   outer["MPI_LOCALNRANKS"] = "2";
   const auto warning = [](const Variables& variables, const Variables& of_starter) {
-    const Lineage lineage = {process("python", variables), process("hydra_pmi_proxy", of_starter),
-                             process("mpiexec", of_starter), process("hydra_pmi_proxy", kShell)};
-    EXPECT_EQ(place(detect_in(variables, lineage)), "0/4 0/4 mpich");
-    return detect_in(variables, lineage).value().warning;
+    const Ancestry ancestry = {process("python", variables), process("hydra_pmi_proxy", of_starter),
+                               process("mpiexec", of_starter), process("hydra_pmi_proxy", kShell)};
+    EXPECT_EQ(place(detect_in(variables, ancestry)), "0/4 0/4 mpich");
+    return detect_in(variables, ancestry).value().warning;
   };
   EXPECT_THAT(warning(kMpich, outer),
               HasSubstr("mpich (rank 0 of 4), and not of mpich (rank 1 of 2) around it"));
@@ -275,8 +275,8 @@ TEST(StoreInnermostOf, a_launcher_inside_itself_is_told_by_the_process_that_star
 
 TEST(StoreInnermostOf, a_job_of_hydra_on_one_host_is_named_after_its_proxy) {
   const auto job = [](const Variables& variables, const Process& starter) {
-    const Lineage lineage = {process("python", variables), known("sh", variables, "8-1"), starter};
-    return detect_in(variables, lineage).value().job;
+    const Ancestry ancestry = {process("python", variables), known("sh", variables, "8-1"), starter};
+    return detect_in(variables, ancestry).value().job;
   };
   EXPECT_EQ(job(kMpich, known("hydra_pmi_proxy", kShell, "4711-99")), "mpich-4711-99");
   EXPECT_EQ(job(kMpich, known("hydra_pmi_proxy", kShell, "4712-99")), "mpich-4712-99");
@@ -290,19 +290,19 @@ TEST(StoreInnermostOf, a_job_of_hydra_on_one_host_is_named_after_its_proxy) {
 }
 
 TEST(StoreLineage, begins_with_this_process_and_ends_above_its_parent) {
-  const Lineage lineage = read_lineage();
-  ASSERT_GE(lineage.size(), 2u);
-  EXPECT_EQ(lineage[0].program, "store_test");
-  ASSERT_TRUE(lineage[0].variables);
-  EXPECT_EQ(lineage[0].variables->at("PATH"), getenv("PATH"));
+  const Ancestry ancestry = read_ancestry();
+  ASSERT_GE(ancestry.size(), 2u);
+  EXPECT_EQ(ancestry[0].program, "store_test");
+  ASSERT_TRUE(ancestry[0].variables);
+  EXPECT_EQ(ancestry[0].variables->at("PATH"), getenv("PATH"));
   const std::string pid = std::to_string(getpid()), parent = std::to_string(getppid());
-  EXPECT_EQ(lineage[0].identity, pid + "-" + std::to_string(process_began()));
-  EXPECT_THAT(lineage[1].identity, StartsWith(parent + "-"));
+  EXPECT_EQ(ancestry[0].identity, pid + "-" + std::to_string(process_began()));
+  EXPECT_THAT(ancestry[1].identity, StartsWith(parent + "-"));
 }
 
 TEST(StoreLineage, shows_an_environment_as_it_was_when_the_program_began) {
   ASSERT_EQ(setenv("STORE_LINEAGE_TEST", "later", 1), 0);
-  EXPECT_FALSE(read_lineage()[0].variables->contains("STORE_LINEAGE_TEST"));
+  EXPECT_FALSE(read_ancestry()[0].variables->contains("STORE_LINEAGE_TEST"));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class StoreTcp : public ::testing::Test {
   // A connection that has proved itself and may now misbehave.
   UniqueFd trusted_raw() {
     UniqueFd fd = stranger();
-    Introduction mine;
+    ConnectionIdentity mine;
     mine.job = "job";
     mine.kind = ConnectionKind::kStore;
     Handshake handshake = Handshake::client(secret_, mine, "1.0");

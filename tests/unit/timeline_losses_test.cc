@@ -78,29 +78,30 @@ class LostRecords : public SummaryTest {
  protected:
   // Takes these slots out of the file of a rank and puts a gap in their place.
   static void lose(const std::string& path, size_t from, size_t until) {
-    std::vector<trace::Slot> slots(std::filesystem::file_size(path) / sizeof(trace::Slot));
+    std::vector<trace::RecordSlot> slots(std::filesystem::file_size(path) / sizeof(trace::RecordSlot));
     auto* const bytes = reinterpret_cast<char*>(slots.data());
-    const auto size = static_cast<std::streamsize>(slots.size() * sizeof(trace::Slot));
+    const auto size = static_cast<std::streamsize>(slots.size() * sizeof(trace::RecordSlot));
     std::ifstream(path, std::ios::binary).read(bytes, size);
-    const auto is_step = [](const trace::Slot& slot) {
-      return slot.kind == trace::SlotKind::kSpan && slot.detail == static_cast<uint8_t>(SpanKind::kStep);
+    const auto is_step = [](const trace::RecordSlot& slot) {
+      return slot.kind == trace::RecordSlotKind::kSpan &&
+             slot.detail == static_cast<uint8_t>(SpanKind::kStep);
     };
     size_t steps = 0;
-    std::vector<trace::Slot> kept;
+    std::vector<trace::RecordSlot> kept;
     bool has_gap = false;
-    for (const trace::Slot& slot : slots) {
+    for (const trace::RecordSlot& slot : slots) {
       const bool is_lost = steps > from && steps <= until;
       steps += is_step(slot) ? 1 : 0;
-      const bool is_name = slot.kind == trace::SlotKind::kName;
+      const bool is_name = slot.kind == trace::RecordSlotKind::kName;
       if (!is_lost || is_name) kept.push_back(slot);
       if (is_lost && !has_gap) {
         has_gap = true;
-        kept.push_back({trace::SlotKind::kGap, 0, ENOSPC, 0, 0, 77, 0});
+        kept.push_back({trace::RecordSlotKind::kGap, 0, ENOSPC, 0, 0, 77, 0});
       }
     }
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(kept.data()),
-               static_cast<std::streamsize>(kept.size() * sizeof(trace::Slot)));
+               static_cast<std::streamsize>(kept.size() * sizeof(trace::RecordSlot)));
   }
 };
 
@@ -131,7 +132,7 @@ TEST_F(LostRecords, name_the_rank_and_only_whole_steps_are_divided) {
 TEST_F(LostRecords, a_gap_that_cannot_be_is_refused) {
   for (const int64_t records : {int64_t{-5}, int64_t{1} << 50}) {
     const std::string base = write({});
-    const trace::Slot gap{trace::SlotKind::kGap, 0, ENOSPC, 0, 0, records, 0};
+    const trace::RecordSlot gap{trace::RecordSlotKind::kGap, 0, ENOSPC, 0, 0, records, 0};
     std::ofstream(trace::record_path(base, 1), std::ios::binary | std::ios::app)
         .write(reinterpret_cast<const char*>(&gap), sizeof gap);
     const auto summary = summarize_files({base});
@@ -143,7 +144,8 @@ TEST_F(LostRecords, a_gap_that_cannot_be_is_refused) {
 
 TEST_F(LostRecords, a_file_that_holds_nothing_is_told) {
   const std::string base = write({});
-  const trace::Slot first{trace::SlotKind::kFile, 0, ENOSPC, 0, trace::kFileMagic, trace::kRecordVersion, 9};
+  const trace::RecordSlot first{trace::RecordSlotKind::kFile, 0, ENOSPC, 0, trace::kFileMagic,
+                                trace::kRecordVersion,        9};
   std::ofstream(trace::record_path(base, 1), std::ios::binary)
       .write(reinterpret_cast<const char*>(&first), sizeof first);
   std::ofstream(trace::record_path(base, 2)).close();

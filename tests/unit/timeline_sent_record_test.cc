@@ -38,7 +38,7 @@ TEST_F(SentRecord, what_is_none_is_refused_in_words_and_replaces_nothing) {
   EXPECT_THAT(write_record(out, 3, "it keeps no flight record (RUEDA_FLIGHT_RECORD_BYTES=0)").status().why,
               HasSubstr("Rank 3 has sent no records: it keeps no flight record"));
   std::string other = bytes_of(trace::record_path(write({}), 0));
-  other[offsetof(trace::Slot, b)] = 77;
+  other[offsetof(trace::RecordSlot, b)] = 77;
   EXPECT_THAT(write_record(out, 3, other).status().why,
               HasSubstr("Rank 3 has sent version 77 of the format"));
   EXPECT_TRUE(record_files_of(out).empty());

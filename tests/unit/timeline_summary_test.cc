@@ -106,10 +106,10 @@ TEST_F(SummaryTest, a_job_without_marks_is_divided_by_time) {
   // Takes the marks out: they become spans of no length that nobody counts.
   for (Rank rank = 0; rank < 3; ++rank) {
     std::fstream file(trace::record_path(base, rank), std::ios::in | std::ios::out | std::ios::binary);
-    trace::Slot slot;
+    trace::RecordSlot slot;
     for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot));
          at += sizeof(slot)) {
-      if (slot.kind != trace::SlotKind::kSpan || slot.detail != static_cast<uint8_t>(SpanKind::kStep))
+      if (slot.kind != trace::RecordSlotKind::kSpan || slot.detail != static_cast<uint8_t>(SpanKind::kStep))
         continue;
       slot.detail = static_cast<uint8_t>(SpanKind::kWait);
       file.seekp(at).write(reinterpret_cast<const char*>(&slot), sizeof(slot));
@@ -222,13 +222,13 @@ TEST_F(SummaryTest, a_time_that_cannot_be_ends_the_file_and_a_late_one_ends_the_
   for (const Nanos late : {Nanos{1} << 62, Nanos{1} << 57}) {
     const std::string base = write(plan);
     std::fstream file(trace::record_path(base, 0), std::ios::in | std::ios::out | std::ios::binary);
-    trace::Slot slot;
+    trace::RecordSlot slot;
     bool is_first = true;
     for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot));
          at += sizeof(slot)) {
-      const bool is_end = slot.kind == trace::SlotKind::kCallMore && slot.detail == 2;
+      const bool is_end = slot.kind == trace::RecordSlotKind::kCallMore && slot.detail == 2;
       if (is_end && !std::exchange(is_first, false)) slot.c = late;
-      if (slot.kind == trace::SlotKind::kSpan) slot.detail = static_cast<uint8_t>(SpanKind::kWait);
+      if (slot.kind == trace::RecordSlotKind::kSpan) slot.detail = static_cast<uint8_t>(SpanKind::kWait);
       file.seekp(at).write(reinterpret_cast<const char*>(&slot), sizeof(slot));
     }
     file.close();

@@ -24,7 +24,7 @@ class FlightWriterTest : public testing::Test {
 
   [[nodiscard]] std::string path(const std::string& name) const { return dir_ + "/" + name; }
   static bool has_records(const std::string& path) {
-    return std::filesystem::exists(path) && std::filesystem::file_size(path) > 2 * sizeof(Slot);
+    return std::filesystem::exists(path) && std::filesystem::file_size(path) > 2 * sizeof(RecordSlot);
   }
 
   std::string dir_;
@@ -74,7 +74,7 @@ TEST_F(FlightWriterTest, what_is_sent_is_what_would_be_written) {
   ASSERT_TRUE(recorder_.write_ring(path("f")).is_ok());
   std::ifstream file(path("f"), std::ios::binary);
   const std::string written(std::istreambuf_iterator<char>(file), {});
-  EXPECT_GT(written.size(), 2 * sizeof(Slot));
+  EXPECT_GT(written.size(), 2 * sizeof(RecordSlot));
   EXPECT_EQ(recorder_.ring(), written);
   EXPECT_EQ(Recorder().ring(), "") << "nothing is kept";
 }
@@ -85,7 +85,7 @@ TEST_F(FlightWriterTest, a_record_that_cannot_be_written_leaves_the_one_before) 
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto old = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit full { sizeof(Slot), before.rlim_max };
+  const struct rlimit full { sizeof(RecordSlot), before.rlim_max };
   setrlimit(RLIMIT_FSIZE, &full);
   const Status status = recorder_.write_ring(path("f"));
   setrlimit(RLIMIT_FSIZE, &before);

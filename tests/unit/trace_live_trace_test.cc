@@ -66,10 +66,10 @@ TEST_F(LiveTraceTest, missing_records_leave_a_mark_and_a_balanced_file) {
   recorder.record(instant_span(SpanKind::kReady, "open"));
   recorder.stop_file();
   std::ofstream out(record_path(path(), 0), std::ios::app | std::ios::binary);
-  const Slot gap{SlotKind::kGap, 0, 0, 0, 0, 12, 0};
+  const RecordSlot gap{RecordSlotKind::kGap, 0, 0, 0, 0, 12, 0};
   out.write(reinterpret_cast<const char*>(&gap), sizeof gap);
   // Of a call that is missing: there is nothing to draw.
-  const Slot tensor{SlotKind::kTensor, 0, 0, 0, 1, 0, 4'711};
+  const RecordSlot tensor{RecordSlotKind::kTensor, 0, 0, 0, 1, 0, 4'711};
   out.write(reinterpret_cast<const char*>(&tensor), sizeof tensor);
   out.close();
   EXPECT_TRUE(trace.draw(Deadline::after(kSecond)));

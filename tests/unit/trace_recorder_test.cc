@@ -24,15 +24,15 @@ class RecorderTest : public testing::Test {
   ~RecorderTest() override { std::filesystem::remove_all(dir_); }
   [[nodiscard]] std::string path(const std::string& name = "t.rec") const { return dir_ + "/" + name; }
 
-  static std::vector<Slot> read(const std::string& file) {
-    std::vector<Slot> slots(std::filesystem::file_size(file) / sizeof(Slot));
+  static std::vector<RecordSlot> read(const std::string& file) {
+    std::vector<RecordSlot> slots(std::filesystem::file_size(file) / sizeof(RecordSlot));
     std::ifstream(file, std::ios::binary)
         .read(reinterpret_cast<char*>(slots.data()),
-              static_cast<std::streamsize>(slots.size() * sizeof(Slot)));
+              static_cast<std::streamsize>(slots.size() * sizeof(RecordSlot)));
     return slots;
   }
-  static int64_t count(const std::vector<Slot>& slots, SlotKind kind) {
-    return std::ranges::count_if(slots, [&](const Slot& slot) { return slot.kind == kind; });
+  static int64_t count(const std::vector<RecordSlot>& slots, RecordSlotKind kind) {
+    return std::ranges::count_if(slots, [&](const RecordSlot& slot) { return slot.kind == kind; });
   }
   static void begin(Recorder& recorder, Epoch epoch = 1) {
     recorder.begin_epoch({.epoch = epoch, .rank = 3, .size = 4, .host = "a", .host_key = "a|1"});
@@ -56,10 +56,10 @@ TEST_F(RecorderTest, records_nothing_unless_it_keeps_something_or_has_a_file) {
   recorder.stop_file();
   EXPECT_FALSE(recorder.is_on());
   recorder.record(call(3, 3));
-  const std::vector<Slot> slots = read(path());
-  ASSERT_EQ(count(slots, SlotKind::kCall), 1);
+  const std::vector<RecordSlot> slots = read(path());
+  ASSERT_EQ(count(slots, RecordSlotKind::kCall), 1);
   EXPECT_EQ(slots.front().a, kFileMagic);
-  const auto at = std::ranges::find(slots, SlotKind::kCall, &Slot::kind);
+  const auto at = std::ranges::find(slots, RecordSlotKind::kCall, &RecordSlot::kind);
   EXPECT_EQ(unpack_call(&*at).order, 2u);
 }
 
@@ -71,17 +71,17 @@ TEST_F(RecorderTest, the_ring_is_bounded_in_memory_and_in_time) {
     recorder.record(call(static_cast<uint64_t>(i), i, "t" + std::to_string(i % 999)));
   EXPECT_LE(recorder.ring_bytes(), 4 * kSegmentBytes);
   ASSERT_TRUE(recorder.write_ring(path()).is_ok());
-  const std::vector<Slot> slots = read(path());
-  EXPECT_LE(slots.size() * sizeof(Slot), 4 * kSegmentBytes + sizeof(Slot));
-  const auto last =
-      std::find_if(slots.rbegin(), slots.rend(), [](const Slot& s) { return s.kind == SlotKind::kCall; });
+  const std::vector<RecordSlot> slots = read(path());
+  EXPECT_LE(slots.size() * sizeof(RecordSlot), 4 * kSegmentBytes + sizeof(RecordSlot));
+  const auto last = std::find_if(slots.rbegin(), slots.rend(),
+                                 [](const RecordSlot& s) { return s.kind == RecordSlotKind::kCall; });
   EXPECT_EQ(last->a, 99'999) << "the latest is kept";
   // Later than a minute, nothing of that is left but the segment that was open.
   const Nanos later = kKeptTime + kSecond;
   for (int i = 0; i < 3'000; ++i) recorder.record(call(1'000'000, later));
   ASSERT_TRUE(recorder.write_ring(path()).is_ok());
-  for (const Slot& slot : read(path()))
-    if (slot.kind == SlotKind::kCall) {
+  for (const RecordSlot& slot : read(path()))
+    if (slot.kind == RecordSlotKind::kCall) {
       EXPECT_EQ(slot.a, 1'000'000);
     }
 }
@@ -93,11 +93,11 @@ TEST_F(RecorderTest, every_segment_says_by_itself_who_recorded_it_and_what_its_n
   const std::string long_name(300, 'x');
   for (int i = 1; i < 5'000; ++i) recorder.record(call(1, i, long_name));
   ASSERT_TRUE(recorder.write_ring(path()).is_ok());
-  const std::vector<Slot> slots = read(path());
-  const int64_t segments = count(slots, SlotKind::kSegment);
+  const std::vector<RecordSlot> slots = read(path());
+  const int64_t segments = count(slots, RecordSlotKind::kSegment);
   EXPECT_GT(segments, 3);
-  EXPECT_EQ(count(slots, SlotKind::kEpoch), segments);
-  EXPECT_EQ(count(slots, SlotKind::kName), 4 * segments) << "host, its key, the backend and the tensor";
+  EXPECT_EQ(count(slots, RecordSlotKind::kEpoch), segments);
+  EXPECT_EQ(count(slots, RecordSlotKind::kName), 4 * segments) << "host, its key, the backend and the tensor";
 }
 
 TEST_F(RecorderTest, a_second_epoch_goes_on_in_the_same_file) {
@@ -108,14 +108,14 @@ TEST_F(RecorderTest, a_second_epoch_goes_on_in_the_same_file) {
     recorder.record(call(1, 1));
     recorder.stop_file();
   }
-  std::vector<Slot> slots = read(path());
-  EXPECT_EQ(count(slots, SlotKind::kCall), 2);
-  EXPECT_EQ(count(slots, SlotKind::kFile), 1);
+  std::vector<RecordSlot> slots = read(path());
+  EXPECT_EQ(count(slots, RecordSlotKind::kCall), 2);
+  EXPECT_EQ(count(slots, RecordSlotKind::kFile), 1);
   Recorder other;  // another process: the file belonged to an earlier job
   begin(other);
   ASSERT_TRUE(other.start_file(path(), true).is_ok());
   other.stop_file();
-  EXPECT_EQ(count(read(path()), SlotKind::kCall), 0);
+  EXPECT_EQ(count(read(path()), RecordSlotKind::kCall), 0);
 }
 
 TEST_F(RecorderTest, a_process_killed_at_any_moment_leaves_whole_records) {
@@ -140,10 +140,10 @@ TEST_F(RecorderTest, a_process_killed_at_any_moment_leaves_whole_records) {
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status));
-    const std::vector<Slot> slots = read(file);
+    const std::vector<RecordSlot> slots = read(file);
     for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].kind == SlotKind::kCall && i + 2 < slots.size()) {
-        EXPECT_EQ(slots[i + 2].kind, SlotKind::kCallMore);
+      if (slots[i].kind == RecordSlotKind::kCall && i + 2 < slots.size()) {
+        EXPECT_EQ(slots[i + 2].kind, RecordSlotKind::kCallMore);
         ++readable;
       }
   }
@@ -167,7 +167,7 @@ TEST_F(RecorderTest, a_file_that_another_process_writes_is_refused_with_a_senten
   EXPECT_EQ(WEXITSTATUS(status), 7);
   recorder.record(call(1, 1));
   recorder.stop_file();
-  EXPECT_EQ(count(read(path()), SlotKind::kCall), 1) << "the first job keeps its file";
+  EXPECT_EQ(count(read(path()), RecordSlotKind::kCall), 1) << "the first job keeps its file";
 }
 
 TEST_F(RecorderTest, a_path_that_cannot_be_written_is_named) {
@@ -198,7 +198,7 @@ TEST_F(RecorderTest, a_full_disk_is_counted_in_the_file_and_ends_nothing) {
   EXPECT_TRUE(recorder.is_on()) << "the flight record goes on";
   const auto size = std::filesystem::file_size(path());
   EXPECT_LE(size, 100'000u);
-  EXPECT_EQ(size % sizeof(Slot), 0u);
+  EXPECT_EQ(size % sizeof(RecordSlot), 0u);
   const auto missing_now = [&] { return read(path()).front().c; };
   while (missing_now() == 0 && !deadline.is_past()) std::this_thread::yield();
   EXPECT_EQ(read(path()).front().extra, EFBIG);
@@ -210,16 +210,16 @@ TEST_F(RecorderTest, a_full_disk_is_counted_in_the_file_and_ends_nothing) {
     std::this_thread::yield();
   }
   recorder.stop_file();
-  const std::vector<Slot> slots = read(path());
+  const std::vector<RecordSlot> slots = read(path());
   EXPECT_EQ(slots.front().c, 0) << "nothing is missing at the end any more";
   int64_t missing = 0;
-  for (const Slot& slot : slots) missing += slot.kind == SlotKind::kGap ? slot.b : 0;
+  for (const RecordSlot& slot : slots) missing += slot.kind == RecordSlotKind::kGap ? slot.b : 0;
   EXPECT_EQ(missing, recorder.dropped());
-  EXPECT_EQ(count(slots, SlotKind::kCall) + missing, made) << "every call is there or counted";
-  const auto gap = std::ranges::find(slots, SlotKind::kGap, &Slot::kind);
+  EXPECT_EQ(count(slots, RecordSlotKind::kCall) + missing, made) << "every call is there or counted";
+  const auto gap = std::ranges::find(slots, RecordSlotKind::kGap, &RecordSlot::kind);
   ASSERT_NE(gap, slots.end());
   EXPECT_EQ(gap->extra, EFBIG);
-  EXPECT_EQ((gap + 1)->kind, SlotKind::kSegment) << "names that were lost are not needed";
+  EXPECT_EQ((gap + 1)->kind, RecordSlotKind::kSegment) << "names that were lost are not needed";
 }
 
 TEST_F(RecorderTest, a_disk_that_stays_full_is_counted_at_the_end_also_of_an_epoch) {
@@ -235,8 +235,8 @@ TEST_F(RecorderTest, a_disk_that_stays_full_is_counted_at_the_end_also_of_an_epo
   for (int64_t i = 1; i <= kCalls; ++i) recorder.record(call(static_cast<uint64_t>(i), i));
   recorder.stop_file();
   setrlimit(RLIMIT_FSIZE, &before);
-  std::vector<Slot> slots = read(path());
-  EXPECT_EQ(count(slots, SlotKind::kCall) + slots.front().c, kCalls);
+  std::vector<RecordSlot> slots = read(path());
+  EXPECT_EQ(count(slots, RecordSlotKind::kCall) + slots.front().c, kCalls);
   EXPECT_EQ(slots.front().c, recorder.dropped());
   begin(recorder, 2);
   ASSERT_TRUE(recorder.start_file(path(), true).is_ok());
@@ -244,9 +244,9 @@ TEST_F(RecorderTest, a_disk_that_stays_full_is_counted_at_the_end_also_of_an_epo
   recorder.stop_file();
   slots = read(path());
   EXPECT_EQ(slots.front().c, 0);
-  const auto gap = std::ranges::find(slots, SlotKind::kGap, &Slot::kind);
+  const auto gap = std::ranges::find(slots, RecordSlotKind::kGap, &RecordSlot::kind);
   ASSERT_NE(gap, slots.end());
-  EXPECT_EQ(gap->b, kCalls - count(slots, SlotKind::kCall) + 1);
+  EXPECT_EQ(gap->b, kCalls - count(slots, RecordSlotKind::kCall) + 1);
 }
 
 TEST_F(RecorderTest, every_record_is_in_the_file_or_counted_as_lost) {
@@ -257,10 +257,10 @@ TEST_F(RecorderTest, every_record_is_in_the_file_or_counted_as_lost) {
   for (int64_t i = 1; i <= kCalls; ++i) recorder.record(call(static_cast<uint64_t>(i), i));
   EXPECT_LE(recorder.ring_bytes(), kFileRingBytes);
   recorder.stop_file();
-  const std::vector<Slot> slots = read(path());
-  EXPECT_EQ(count(slots, SlotKind::kCall) + recorder.dropped(), kCalls);
+  const std::vector<RecordSlot> slots = read(path());
+  EXPECT_EQ(count(slots, RecordSlotKind::kCall) + recorder.dropped(), kCalls);
   int64_t missing = 0;
-  for (const Slot& slot : slots) missing += slot.kind == SlotKind::kGap ? slot.b : 0;
+  for (const RecordSlot& slot : slots) missing += slot.kind == RecordSlotKind::kGap ? slot.b : 0;
   EXPECT_EQ(missing, recorder.dropped());
 }
 
@@ -286,7 +286,7 @@ TEST_F(RecorderTest, many_threads_may_record_while_files_come_and_go) {
     begin(recorder, static_cast<Epoch>(i));
     ASSERT_TRUE(recorder.write_ring(path("ring")).is_ok());
     recorder.stop_file();
-    EXPECT_GE(count(read(path(std::to_string(i))), SlotKind::kCall), 1);
+    EXPECT_GE(count(read(path(std::to_string(i))), RecordSlotKind::kCall), 1);
   }
   is_done = true;
   for (std::thread& thread : threads) thread.join();

@@ -169,7 +169,7 @@ TEST(ShmDescriptors, for_which_the_receiver_has_no_room_are_told_from_garbage) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const UniqueFd one(ends[0]), other(ends[1]);
   const std::array<int, 3> given = {0, 1, 2};
-  using State = ReceivedDescriptors::State;
+  using State = ReceivedDescriptors::Receipt;
   {
     const NoDescriptors none;
     ASSERT_TRUE(send_descriptors(one.get(), 7, given));

@@ -1,4 +1,4 @@
-// The pure parts of the UCX transport: pieces, greetings, versions, and the shared landing places.
+// The pure parts of the UCX transport: pieces, greetings, versions, and the shared bounce buffers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "rueda/transport/ucx/api.h"
+#include "rueda/transport/ucx/bounce_buffers.h"
 #include "rueda/transport/ucx/greeting.h"
-#include "rueda/transport/ucx/landing.h"
 #include "rueda/transport/ucx/piece.h"
 
 namespace rueda::transport::over_ucx_test {
@@ -149,14 +149,14 @@ TEST(UcxRequests, results_are_told_apart) {
 }
 
 TEST(UcxLanding, places_are_lent_once_and_come_back) {
-  Landing landing;
+  BounceBuffers bounce_buffers;
   std::set<std::byte*> lent;
-  while (std::byte* place = landing.take()) EXPECT_TRUE(lent.insert(place).second);
-  EXPECT_EQ(lent.size(), Landing::kPlaces);
-  EXPECT_FALSE(landing.has_room());
-  EXPECT_FALSE(lent.contains(landing.scratch()));
-  landing.give_back(*lent.begin());
-  EXPECT_EQ(landing.take(), *lent.begin());
+  while (std::byte* place = bounce_buffers.take()) EXPECT_TRUE(lent.insert(place).second);
+  EXPECT_EQ(lent.size(), BounceBuffers::kBuffers);
+  EXPECT_FALSE(bounce_buffers.has_room());
+  EXPECT_FALSE(lent.contains(bounce_buffers.scratch()));
+  bounce_buffers.give_back(*lent.begin());
+  EXPECT_EQ(bounce_buffers.take(), *lent.begin());
 }
 
 }  // namespace

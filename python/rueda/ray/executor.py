@@ -2,7 +2,7 @@
 
 `Executor.start` makes a placement group and one actor per rank; each call runs a function on all of them.
 The actors and whatever they have started end with the executor, with the driver, or one by one with their
-own processes (`rueda keep beside`).
+own processes (`rueda reap beside`).
 """
 
 from __future__ import annotations

@@ -69,17 +69,17 @@ def write_secret(secret: bytes) -> int:
     return memory
 
 
-def start_keeper(mark: str) -> None:
+def start_reaper(mark: str) -> None:
     """Starts the process that ends what this one leaves behind. It is no child when this function returns,
     because Ray kills the children of an actor that ends. Raises RuntimeError if it cannot be started.
     """
     reader, writer = os.pipe()
     try:
-        command = [find_command(), "keep", "beside", str(os.getpid()), mark]
+        command = [find_command(), "reap", "beside", str(os.getpid()), mark]
         environment = {name: text for name, text in os.environ.items() if name == "XDG_RUNTIME_DIR"}
         subprocess.run(command, stdin=reader, env=environment, start_new_session=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
-        raise RuntimeError(f"The keeper of a rank could not be started: {error}") from None
+        raise RuntimeError(f"The reaper of a rank could not be started: {error}") from None
     finally:
         os.close(reader)
 
@@ -103,7 +103,7 @@ class Worker:
         self._index = index
         self._host, self._ports = where()
         self._executable: Any = None
-        start_keeper(f"{MARK}={token}")
+        start_reaper(f"{MARK}={token}")
 
     def hello(self) -> dict[str, Any]:
         """The fields of a Hello."""

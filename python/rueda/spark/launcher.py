@@ -1,7 +1,7 @@
 """`rueda.spark.run(fn)`: runs a function as one job of ranks in the tasks of a Spark application.
 
 One stage holds all tasks: a barrier stage, where Spark allows it. Each task starts its rank as a process of
-its own below a keeper (`task`), and keeps a connection to the driver (`driver`). The function, the key of the
+its own below a reaper (`task`), and keeps a connection to the driver (`driver`). The function, the key of the
 job and all results travel through Spark; lines of output and the news of failures travel on the connections.
 """
 

@@ -48,7 +48,7 @@ class Stopped(Exception):
 
 
 class RankProcess:
-    """One rank with its keeper, and what they tell."""
+    """One rank with its reaper, and what they tell."""
 
     def __init__(self, job: Job, environment: Mapping[str, str], call: bytes) -> None:
         self._memory = {name: memory_files.make(f"rueda-{name}") for name in ("secret", "call", "outcome")}
@@ -70,8 +70,8 @@ class RankProcess:
         package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         rank = [job.executable or sys.executable, "-c", _WORKER.format(package_root)]
         try:
-            self.keeper = subprocess.Popen(
-                [find_command(), "keep", "below", str(writers["out"]), str(writers["err"]), *rank],
+            self.reaper = subprocess.Popen(
+                [find_command(), "reap", "below", str(writers["out"]), str(writers["err"]), *rank],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=given,
@@ -82,24 +82,24 @@ class RankProcess:
         finally:
             for fd in writers.values():
                 os.close(fd)
-        assert self.keeper.stdout is not None
-        self.readers["keeper"] = self.keeper.stdout.fileno()
+        assert self.reaper.stdout is not None
+        self.readers["reaper"] = self.reaper.stdout.fileno()
 
     def terminate(self) -> None:
         """Asks the rank to end."""
-        assert self.keeper.stdin is not None
+        assert self.reaper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.keeper.stdin.write(b"T")
+            self.reaper.stdin.write(b"T")
 
     def kill(self) -> None:
         """Ends the rank and whatever it has started; returns when they are gone."""
-        assert self.keeper.stdin is not None
-        self.keeper.stdin.close()
+        assert self.reaper.stdin is not None
+        self.reaper.stdin.close()
         try:
-            self.keeper.wait(timeout=10)
+            self.reaper.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self.keeper.kill()
-            self.keeper.wait()
+            self.reaper.kill()
+            self.reaper.wait()
 
     def outcome(self) -> Optional[Outcome]:
         """None if the rank ended without one."""
@@ -115,8 +115,8 @@ class RankProcess:
             os.close(fd)
         for name in ("out", "err", "note"):
             os.close(self.readers[name])
-        assert self.keeper.stdout is not None
-        self.keeper.stdout.close()
+        assert self.reaper.stdout is not None
+        self.reaper.stdout.close()
 
 
 class Relay:
@@ -132,7 +132,7 @@ class Relay:
         self._is_asked_to_end = False
         self._kill_at = self._drain_until = math.inf
         self._decoder = channel.Decoder()
-        self._keeper_text = self._note = b""
+        self._reaper_text = self._note = b""
         self._selector = selectors.DefaultSelector()
         for name, fd in rank.readers.items():
             self._selector.register(fd, selectors.EVENT_READ, name)
@@ -147,7 +147,7 @@ class Relay:
             raise Stopped(f"the connection to the driver is lost: {error}") from None
 
     def run(self) -> Optional[int]:
-        """The wait status of the rank; None if its keeper was killed. Raises Stopped if others are gone."""
+        """The wait status of the rank; None if its reaper was killed. Raises Stopped if others are gone."""
         try:
             while set(self._names()) - {"driver", "parent"} and time.monotonic() < self._drain_until:
                 timeout = max(0.0, min(_POLL_SECONDS, self._kill_at - time.monotonic()))
@@ -179,12 +179,12 @@ class Relay:
             self._selector.unregister(fd)
             if name == "note" and self._note:
                 self._send(channel.RAISED, self._note)
-            if name == "keeper":  # what the rank has said before is in the pipes
+            if name == "reaper":  # what the rank has said before is in the pipes
                 self._drain_until = time.monotonic() + _DRAIN_SECONDS
         elif name == "note":
             self._note += data
-        elif name == "keeper":
-            self._keeper_text += data
+        elif name == "reaper":
+            self._reaper_text += data
             if data.startswith(b"started"):
                 self._send(channel.STARTED, {"pid": int(data.split()[1])})
         else:
@@ -200,7 +200,7 @@ class Relay:
                 self._kill_at = time.monotonic() + self._grace_s
 
     def _status(self) -> Optional[int]:
-        for line in self._keeper_text.splitlines():
+        for line in self._reaper_text.splitlines():
             if line.startswith(b"ended"):
                 return int(line.split()[1])
         return None
@@ -240,7 +240,7 @@ def _host(context: Any, connection: socket.socket) -> str:
 
 
 def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[int, Optional[int], Any]:
-    """Runs one rank. Returns its number, its wait status (None if its keeper was killed), and its outcome.
+    """Runs one rank. Returns its number, its wait status (None if its reaper was killed), and its outcome.
 
     context: pyspark's BarrierTaskContext or TaskContext. fetch_call: the pickled function. Raises
     RuntimeError if the job is over or the driver cannot be reached.

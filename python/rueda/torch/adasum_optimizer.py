@@ -19,9 +19,9 @@ from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step
 from rueda.torch.compression import Compressor
 from rueda.torch.naming import default_names
+from rueda.torch.pending_gradients import watch_gradient, weakly
 from rueda.torch.reducer import ZEROED_EARLY, too_many_passes
 from rueda.torch.reductions import allreduce_async_
-from rueda.torch.slots import watch_gradient, weakly
 
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."
 
@@ -185,7 +185,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Like the wrapped optimizer's; refused while weight changes are being reduced.
 
-        Changes that a shutdown ended are taken back.
+        Changes that a shutdown ended are undone.
         """
         if not all(change.is_lost for change in self._pending.values()):
             raise AssertionError(ZEROED_EARLY)

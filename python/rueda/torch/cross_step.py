@@ -17,7 +17,7 @@ import torch
 
 from rueda.basics import basics
 from rueda.open_operations import Reduction
-from rueda.torch.slots import settle
+from rueda.torch.pending_gradients import settle
 
 KEEPS_STATE_IN_GROUPS = (
     "{optimizer} changes its parameter groups ({keys}) when it steps, so it cannot update parameters one at "

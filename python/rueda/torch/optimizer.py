@@ -20,8 +20,8 @@ from rueda.torch.arguments import check_cross_step, check_groups, check_reductio
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
 from rueda.torch.naming import default_names, name_parameters
+from rueda.torch.pending_gradients import Settings
 from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
-from rueda.torch.slots import Settings
 
 TWICE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "

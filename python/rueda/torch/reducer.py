@@ -17,8 +17,16 @@ from rueda.torch import arena
 from rueda.torch.compression import Compressor
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
 from rueda.torch.functions import broadcast_object
+from rueda.torch.pending_gradients import (
+    Activity,
+    PendingGradient,
+    Settings,
+    make_hook,
+    settle,
+    watch_gradient,
+    weakly,
+)
 from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduce_async_, start_allreduce_
-from rueda.torch.slots import Activity, Settings, Slot, make_hook, settle, watch_gradient, weakly
 from rueda.torch.sparse import SparseReduction
 
 GroupList = list[list[torch.Tensor]]
@@ -92,7 +100,7 @@ class Reducer:
         self._settings = settings
         self._passes = passes
         self._zeroed_after = 0  # so many passes of this step
-        self._slots: dict[torch.Tensor, Slot] = {}
+        self._gradients: dict[torch.Tensor, PendingGradient] = {}
         self._activity = Activity()
         # Gives the reductions of a parameter their priority, when the first begins.
         self.priority_of: Callable[[torch.Tensor], int] | None = None
@@ -100,9 +108,9 @@ class Reducer:
         for parameter in parameters:
             self.take(parameter, names[parameter])
         for group in groups:
-            members = [self._slots[parameter] for parameter in group]
-            for slot in members:
-                slot.group = members
+            members = [self._gradients[parameter] for parameter in group]
+            for gradient in members:
+                gradient.group = members
 
     def take(self, parameter: torch.Tensor, name: str) -> None:
         """Reduces this parameter's gradients from now on, or as soon as it is no longer frozen."""
@@ -117,36 +125,40 @@ class Reducer:
             self._watch(parameter, self._frozen.pop(parameter))
 
     def _watch(self, parameter: torch.Tensor, name: str) -> None:
-        self._slots[parameter] = Slot(parameter, name, self._passes)
+        self._gradients[parameter] = PendingGradient(parameter, name, self._passes)
         arena.await_gradients(parameter, self)
-        hook = make_hook(self._slots[parameter], self._activity, weakly(self._after_accumulation))
+        hook = make_hook(self._gradients[parameter], self._activity, weakly(self._after_accumulation))
         watch_gradient(self, parameter, hook)
 
     @property
     def is_busy(self) -> bool:
         """Whether a reduction has been started and not been awaited."""
-        return self._activity.is_possible and any(slot.reduction is not None for slot in self._slots.values())
+        return self._activity.is_possible and any(
+            gradient.reduction is not None for gradient in self._gradients.values()
+        )
 
     @property
     def is_lost(self) -> bool:
         """Whether a shutdown ended all reductions that have not been awaited."""
-        started = [slot.reduction for slot in self._slots.values() if slot.reduction is not None]
+        started = [
+            gradient.reduction for gradient in self._gradients.values() if gradient.reduction is not None
+        ]
         return all(reduction.is_lost for reduction in started)
 
     @property
     def has_work(self) -> bool:
         """Whether backward has computed gradients that no step has used."""
-        slots = self._slots.values()
-        return any(slot.passes_left != self._passes or slot.is_settled for slot in slots)
+        gradients = self._gradients.values()
+        return any(gradient.passes_left != self._passes or gradient.is_settled for gradient in gradients)
 
     @property
     def has_settled(self) -> bool:
         """Whether some `.grad` holds a reduced gradient that no step has used."""
-        return any(slot.is_settled for slot in self._slots.values())
+        return any(gradient.is_settled for gradient in self._gradients.values())
 
     def note_zeroed(self) -> None:
         """Gradients are zeroed, and the passes that made them count still."""
-        counted = (self._passes - slot.passes_left for slot in self._slots.values())
+        counted = (self._passes - gradient.passes_left for gradient in self._gradients.values())
         self._zeroed_after = max(counted, default=0)
 
     def set_passes(self, passes: int) -> None:
@@ -154,9 +166,9 @@ class Reducer:
         self._finish_started()
         self._passes = passes
         self._zeroed_after = 0
-        for slot in self._slots.values():
-            slot.passes_left = passes
-            slot.is_ready = False
+        for gradient in self._gradients.values():
+            gradient.passes_left = passes
+            gradient.is_ready = False
 
     def reset(self) -> None:
         """Awaits what is under way, whether it fails or not, and forgets it and pass counts.
@@ -164,8 +176,8 @@ class Reducer:
         Otherwise the engine would still hold the names when the next backward pass uses them.
         """
         self._finish_started()
-        for slot in self._slots.values():
-            self._rearm(slot)
+        for gradient in self._gradients.values():
+            self._rearm(gradient)
 
     def settle(self) -> None:
         """Waits for what has been started and stores the results in `.grad`; starts nothing.
@@ -181,16 +193,16 @@ class Reducer:
         """Waits for every reduction under way; all have ended when the first failure is returned."""
         failure: Exception | None = None
         sent = 0
-        for slot in self._slots.values():
-            if slot.reduction is None:
+        for gradient in self._gradients.values():
+            if gradient.reduction is None:
                 continue
             try:
-                sent += slot.is_sent and not slot.reduction.is_lost
-                settle(slot.reduction)
-                slot.is_settled = True
+                sent += gradient.is_sent and not gradient.reduction.is_lost
+                settle(gradient.reduction)
+                gradient.is_settled = True
             except Exception as error:
                 failure = failure or error
-            slot.reduction = None
+            gradient.reduction = None
         self._activity.is_possible = False
         self._count(sent)
         return failure
@@ -207,57 +219,57 @@ class Reducer:
 
         If some are sparse, all are awaited, because the results of sparse ones are new tensors.
         """
-        slots = self._start_rest()
-        if any(slot.fill().is_sparse for slot in slots):
+        gradients = self._start_rest()
+        if any(gradient.fill().is_sparse for gradient in gradients):
             self.settle()
         updates = {}
-        for slot in slots:
-            updates[slot.parameter] = self._outstanding_update(slot)
-        self._count(sum(slot.is_sent for slot in slots))
-        for slot in slots:
-            slot.reduction = None
-            slot.parameter.grad = None
-            self._rearm(slot)
+        for gradient in gradients:
+            updates[gradient.parameter] = self._outstanding_update(gradient)
+        self._count(sum(gradient.is_sent for gradient in gradients))
+        for gradient in gradients:
+            gradient.reduction = None
+            gradient.parameter.grad = None
+            self._rearm(gradient)
         self._activity.is_possible = False
         return updates
 
-    def _start_rest(self) -> list[Slot]:
-        """Starts what has not started. Returns all slots."""
+    def _start_rest(self) -> list[PendingGradient]:
+        """Starts what has not started. Returns all gradients."""
         self._watch_unfrozen()
-        slots = list(self._slots.values())
-        for slot in slots:
-            slot.fill()
-            if slot.reduction is None and not slot.is_settled:
-                self._start(slot.group)
-        return slots
+        gradients = list(self._gradients.values())
+        for gradient in gradients:
+            gradient.fill()
+            if gradient.reduction is None and not gradient.is_settled:
+                self._start(gradient.group)
+        return gradients
 
-    def _outstanding_update(self, slot: Slot) -> OutstandingUpdate:
-        slot.is_outstanding = slot.reduction is not None
-        when_settled = partial(setattr, slot, "is_outstanding", False)
-        return OutstandingUpdate(slot.parameter, slot.fill(), slot.reduction, when_settled)
+    def _outstanding_update(self, gradient: PendingGradient) -> OutstandingUpdate:
+        gradient.is_outstanding = gradient.reduction is not None
+        when_settled = partial(setattr, gradient, "is_outstanding", False)
+        return OutstandingUpdate(gradient.parameter, gradient.fill(), gradient.reduction, when_settled)
 
-    def _rearm(self, slot: Slot) -> None:
+    def _rearm(self, gradient: PendingGradient) -> None:
         self._zeroed_after = 0
-        slot.passes_left = self._passes
-        slot.is_ready = False
-        slot.is_settled = False
+        gradient.passes_left = self._passes
+        gradient.is_ready = False
+        gradient.is_settled = False
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
-        slot = self._slots[parameter]
+        gradient = self._gradients[parameter]
         self._follow_epoch()
-        if slot.is_outstanding:
-            raise RuntimeError(READ_EARLY.format(name=slot.name))
-        if slot.passes_left <= 0:
+        if gradient.is_outstanding:
+            raise RuntimeError(READ_EARLY.format(name=gradient.name))
+        if gradient.passes_left <= 0:
             raise too_many_passes(self._passes, self._zeroed_after)
-        slot.passes_left -= 1
-        slot.is_settled = False
-        if slot.passes_left == 0:
-            slot.is_ready = True
-            if all(member.is_ready for member in slot.group):
+        gradient.passes_left -= 1
+        gradient.is_settled = False
+        if gradient.passes_left == 0:
+            gradient.is_ready = True
+            if all(member.is_ready for member in gradient.group):
                 try:
-                    self._start(slot.group)
+                    self._start(gradient.group)
                 except BaseException:  # so that the next attempt says why as well
-                    slot.passes_left, slot.is_ready = 1, False
+                    gradient.passes_left, gradient.is_ready = 1, False
                     raise
 
     def _follow_epoch(self) -> None:
@@ -269,10 +281,10 @@ class Reducer:
 
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
-        slots = self._start_rest()
+        gradients = self._start_rest()
         failure = self._finish_started()
-        for slot in slots:
-            self._rearm(slot)
+        for gradient in gradients:
+            self._rearm(gradient)
         if failure is not None:
             raise failure
 
@@ -286,48 +298,48 @@ class Reducer:
         everyones = allreduce(local, name="optimizer.closure_loss", op=op, process_set=process_set)
         return everyones if isinstance(loss, torch.Tensor) else everyones.item()
 
-    def _start(self, group: list[Slot]) -> None:
+    def _start(self, group: list[PendingGradient]) -> None:
         self._activity.is_possible = True
-        for slot in group:
-            slot.fill()
-            slot.is_settled = False
+        for gradient in group:
+            gradient.fill()
+            gradient.is_settled = False
         dense = []
-        for slot in group:
-            grad = slot.fill()
-            slot.sparse_dim = None
+        for gradient in group:
+            grad = gradient.fill()
+            gradient.sparse_dim = None
             if not grad.is_sparse:
-                dense.append(slot)
+                dense.append(gradient)
             elif self._settings.sparse_as_dense:
-                self._start_densified(slot, grad)
+                self._start_densified(gradient, grad)
             else:
-                slot.sparse_dim = grad.sparse_dim()
-                self._start_sparse(slot, grad)
+                gradient.sparse_dim = grad.sparse_dim()
+                self._start_sparse(gradient, grad)
         if len(group) > 1 and dense:
             self._start_group(dense)
         elif dense:
             self._start_dense(dense[0])
 
-    def _start_dense(self, slot: Slot) -> None:
+    def _start_dense(self, gradient: PendingGradient) -> None:
         settings = self._settings
-        grad = slot.parameter.grad
+        grad = gradient.parameter.grad
         assert grad is not None
-        if self.priority_of is not None and slot.priority == 0:
-            slot.priority = self.priority_of(slot.parameter)
-        if slot.prepare(grad, settings):
-            slot.send(grad)
+        if self.priority_of is not None and gradient.priority == 0:
+            gradient.priority = self.priority_of(gradient.parameter)
+        if gradient.prepare(grad, settings):
+            gradient.send(grad)
             return
         sent, context = settings.compression.compress(grad)
         wire = sent if sent.is_contiguous() else sent.contiguous()
-        arguments = (settings.op, settings.factors, settings.process_set, slot.priority)
-        started = of_handle(start_allreduce_(wire, slot.name, *arguments))
-        slot.reduction = started.then(partial(_store, settings.compression, grad, context))
+        arguments = (settings.op, settings.factors, settings.process_set, gradient.priority)
+        started = of_handle(start_allreduce_(wire, gradient.name, *arguments))
+        gradient.reduction = started.then(partial(_store, settings.compression, grad, context))
 
-    def _start_group(self, slots: list[Slot]) -> None:
+    def _start_group(self, gradients: list[PendingGradient]) -> None:
         settings = self._settings
-        grads = [slot.parameter.grad for slot in slots if slot.parameter.grad is not None]
+        grads = [gradient.parameter.grad for gradient in gradients if gradient.parameter.grad is not None]
         sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
         wires = [wire if wire.is_contiguous() else wire.contiguous() for wire in sent]
-        name, process_set = slots[0].name, settings.process_set
+        name, process_set = gradients[0].name, settings.process_set
         handle = grouped_allreduce_async_(wires, None, name, settings.op, *settings.factors, process_set)
 
         def store_all(outputs: Sequence[torch.Tensor]) -> None:
@@ -335,25 +347,25 @@ class Reducer:
                 _store(settings.compression, grad, context, output)
 
         reduction = of_handle(handle).then(store_all)
-        for slot in slots:
-            slot.reduction = reduction
+        for gradient in gradients:
+            gradient.reduction = reduction
 
-    def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> None:
+    def _start_sparse(self, gradient: PendingGradient, grad: torch.Tensor) -> None:
         settings = self._settings
-        replace = partial(setattr, slot.parameter, "grad")
-        slot.reduction = SparseReduction(grad, slot.name, settings.op, settings.process_set, replace)
+        replace = partial(setattr, gradient.parameter, "grad")
+        gradient.reduction = SparseReduction(grad, gradient.name, settings.op, settings.process_set, replace)
 
-    def _start_densified(self, slot: Slot, grad: torch.Tensor) -> None:
+    def _start_densified(self, gradient: PendingGradient, grad: torch.Tensor) -> None:
         settings = self._settings
         dense = grad.to_dense()
         handle = allreduce_async_(
-            dense, None, slot.name, settings.op, *settings.factors, settings.process_set
+            dense, None, gradient.name, settings.op, *settings.factors, settings.process_set
         )
 
         def replace(reduced: torch.Tensor) -> None:
-            slot.parameter.grad = reduced.to_sparse(grad.sparse_dim())
+            gradient.parameter.grad = reduced.to_sparse(grad.sparse_dim())
 
-        slot.reduction = of_handle(handle).then(replace)
+        gradient.reduction = of_handle(handle).then(replace)
 
 
 def _store(compression: type[Compressor], grad: torch.Tensor, context: Any, output: torch.Tensor) -> None:

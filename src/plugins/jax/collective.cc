@@ -13,7 +13,8 @@ std::string called_twice(const std::string& name) {
          "several values, or several threads run programs that call it; remove jax.jit from that function.";
 }
 
-Operation submit(const CallFrame* frame, const Buffer& buffer, const Place& place, bool* is_understood) {
+PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const BufferLocation& place,
+                        bool* is_understood) {
   const auto name = string_attribute(frame, "name");
   const auto what = int_attribute(frame, "what");
   const auto op = int_attribute(frame, "op");
@@ -22,12 +23,12 @@ Operation submit(const CallFrame* frame, const Buffer& buffer, const Place& plac
   const auto prescale = double_attribute(frame, "prescale");
   const auto postscale = double_attribute(frame, "postscale");
   *is_understood = name && what && op && process_set && root_rank && prescale && postscale;
-  Operation operation{.name = name.value_or(""),
-                      .buffer = buffer.data,
-                      .handle = 0,
-                      .why = "",
-                      .device = place.device,
-                      .event = place.ready};
+  PendingOperation operation{.name = name.value_or(""),
+                             .buffer = buffer.data,
+                             .handle = 0,
+                             .why = "",
+                             .device = place.device,
+                             .event = place.ready};
   if (!*is_understood) {
     return operation;
   }
@@ -63,7 +64,7 @@ void mark_step(const CallFrame* frame, const std::string& failure) {
   }
 }
 
-std::string find_result(const Operation& operation, const Buffer& result, rueda_result_info* info) {
+std::string find_result(const PendingOperation& operation, const Buffer& result, rueda_result_info* info) {
   info->struct_size = sizeof *info;
   if (rueda_result(operation.handle, 0, info) != RUEDA_OK) {
     return rueda_last_error();

@@ -15,7 +15,7 @@ inline constexpr const char* kBrokenProgram =
     "librueda_jax.so are of different versions, so reinstall rueda.";
 
 // Where a buffer lies.
-struct Place {
+struct BufferLocation {
   int32_t device = -1;    // -1: in host memory
   void* ready = nullptr;  // as in rueda_request
 };
@@ -25,14 +25,15 @@ std::string called_twice(const std::string& name);
 
 // Submits the operation that the attributes describe. It works in place if the result has the size
 // of the buffer.
-Operation submit(const CallFrame* frame, const Buffer& buffer, const Place& place, bool* is_understood);
+PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const BufferLocation& place,
+                        bool* is_understood);
 
 // Marks the step that a group of calls ends, if its attributes name one and nothing has failed.
 void mark_step(const CallFrame* frame, const std::string& failure);
 
 // The result of an operation that has succeeded, or was launched. Returns why not, if it has another shape
 // than XLA wants.
-std::string find_result(const Operation& operation, const Buffer& result, rueda_result_info* info);
+std::string find_result(const PendingOperation& operation, const Buffer& result, rueda_result_info* info);
 
 }  // namespace rueda::jax
 

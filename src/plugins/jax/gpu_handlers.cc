@@ -25,8 +25,8 @@ int32_t device_of(const Buffer& buffer, void* stream) {
 }
 
 // Starts the operation after what is enqueued on the stream so far. If that fails, its `why` says so.
-Operation start(const CallFrame* frame, const Buffer& buffer, void* stream, bool* is_understood) {
-  Place place{.device = device_of(buffer, stream), .ready = nullptr};
+PendingOperation start(const CallFrame* frame, const Buffer& buffer, void* stream, bool* is_understood) {
+  BufferLocation place{.device = device_of(buffer, stream), .ready = nullptr};
   if (rueda_make_event(place.device, &place.ready) == RUEDA_OK &&
       rueda_record_event(place.device, place.ready, stream) == RUEDA_OK) {
     return submit(frame, buffer, place, is_understood);
@@ -42,7 +42,8 @@ Operation start(const CallFrame* frame, const Buffer& buffer, void* stream, bool
 }
 
 // Has the stream wait for one operation and deliver its result. Returns why it failed, or an empty text.
-std::string finish(const Operation& operation, const Buffer& argument, const Buffer& result, void* stream) {
+std::string finish(const PendingOperation& operation, const Buffer& argument, const Buffer& result,
+                   void* stream) {
   std::string why = operation.why;
   if (operation.handle != 0) {
     // Ends although it has no limit: the engine ends every operation, at the latest when a peer is lost.
@@ -92,7 +93,7 @@ extern "C" RUEDA_API Error* rueda_jax_gpu_start(CallFrame* frame) {
     return nullptr;
   }
   bool is_understood = false;
-  Operation operation = start(frame, result, stream, &is_understood);
+  PendingOperation operation = start(frame, result, stream, &is_understood);
   if (!is_understood) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }
@@ -118,7 +119,7 @@ extern "C" RUEDA_API Error* rueda_jax_gpu_done(CallFrame* frame) {
   std::string why;  // of the first failure; the others are waited for as well
   for (int64_t i = 0; i < count; ++i) {
     const Buffer& argument = *frame->arguments.buffers[i];
-    const std::optional<Operation> operation = in_flight().take(*id + i, argument.data);
+    const std::optional<PendingOperation> operation = in_flight().take(*id + i, argument.data);
     std::string mine = operation
                            ? finish(*operation, argument, *frame->results.buffers[i], stream)
                            : "rueda: XLA moved the memory of a collective between its start and its end; "

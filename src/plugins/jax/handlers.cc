@@ -21,7 +21,7 @@ namespace rueda::jax {
 namespace {
 
 // Waits for one operation and delivers its result. Returns why it failed, or an empty text.
-std::string finish(const Operation& operation, const Buffer& argument, const Buffer& result) {
+std::string finish(const PendingOperation& operation, const Buffer& argument, const Buffer& result) {
   if (operation.handle == 0) {
     return operation.why;
   }
@@ -74,7 +74,8 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
     in_flight().add(*id, {.name = name, .buffer = result.data, .handle = 0, .why = called_twice(name)});
     return nullptr;
   }
-  Operation operation = id ? submit(frame, result, Place{}, &is_understood) : Operation{};
+  PendingOperation operation =
+      id ? submit(frame, result, BufferLocation{}, &is_understood) : PendingOperation{};
   if (!is_understood) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }
@@ -96,7 +97,7 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   std::string why;  // of the first failure. All are waited for, because XLA owns the buffers afterwards
   for (int64_t i = 0; i < count; ++i) {
     const Buffer& argument = *frame->arguments.buffers[i];
-    const std::optional<Operation> operation = in_flight().take(*id + i, argument.data);
+    const std::optional<PendingOperation> operation = in_flight().take(*id + i, argument.data);
     std::string mine = operation
                            ? finish(*operation, argument, *frame->results.buffers[i])
                            : "rueda: XLA moved the memory of a collective between its start and its end; "

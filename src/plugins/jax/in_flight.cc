@@ -13,24 +13,24 @@ bool InFlight::has(int64_t id) {
   return operations_.contains(id);
 }
 
-void InFlight::add(int64_t id, Operation operation) {
+void InFlight::add(int64_t id, PendingOperation operation) {
   std::lock_guard lock(mutex_);
   operations_[id].push_back(std::move(operation));
 }
 
-std::optional<Operation> InFlight::take(int64_t id, const void* buffer) {
+std::optional<PendingOperation> InFlight::take(int64_t id, const void* buffer) {
   std::lock_guard lock(mutex_);
   auto found = operations_.find(id);
   if (found == operations_.end()) {
     return std::nullopt;
   }
-  std::deque<Operation>& queue = found->second;
-  auto mine =
-      std::find_if(queue.begin(), queue.end(), [&](const Operation& one) { return one.buffer == buffer; });
+  std::deque<PendingOperation>& queue = found->second;
+  auto mine = std::find_if(queue.begin(), queue.end(),
+                           [&](const PendingOperation& one) { return one.buffer == buffer; });
   if (mine == queue.end()) {
     return std::nullopt;
   }
-  Operation taken = std::move(*mine);
+  PendingOperation taken = std::move(*mine);
   queue.erase(mine);
   if (queue.empty()) {
     operations_.erase(found);
@@ -43,7 +43,7 @@ void InFlight::wait() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [id, queue] : operations_) {
-      for (const Operation& one : queue) {
+      for (const PendingOperation& one : queue) {
         handles.push_back(one.handle);
       }
     }
@@ -56,13 +56,13 @@ void InFlight::wait() {
 }
 
 void InFlight::abandon() {
-  std::unordered_map<int64_t, std::deque<Operation>> left;
+  std::unordered_map<int64_t, std::deque<PendingOperation>> left;
   {
     std::lock_guard lock(mutex_);
     left.swap(operations_);
   }
   for (const auto& [id, queue] : left) {
-    for (const Operation& one : queue) {
+    for (const PendingOperation& one : queue) {
       if (one.handle != 0) {
         rueda_wait(one.handle, -1.0);  // the program has failed anyway
         rueda_release(one.handle);

@@ -11,7 +11,7 @@
 
 namespace rueda::jax {
 
-struct Operation {
+struct PendingOperation {
   std::string name;    // from the user or from tracing, for messages
   void* buffer;        // the engine reads it; reductions and broadcasts also write it
   int64_t handle = 0;  // of the engine; 0: the engine refused, and `why` says why
@@ -23,9 +23,9 @@ struct Operation {
 class InFlight {
  public:
   bool has(int64_t id);
-  void add(int64_t id, Operation operation);
+  void add(int64_t id, PendingOperation operation);
   // Returns the oldest operation with this number on this buffer; empty if there is none.
-  std::optional<Operation> take(int64_t id, const void* buffer);
+  std::optional<PendingOperation> take(int64_t id, const void* buffer);
   // Returns once the engine uses none of the buffers any more. Other threads may take
   // the operations meanwhile.
   void wait();
@@ -35,7 +35,7 @@ class InFlight {
  private:
   std::mutex mutex_;
   // One number is in flight more than once only while independent runs of one program overlap.
-  std::unordered_map<int64_t, std::deque<Operation>> operations_;
+  std::unordered_map<int64_t, std::deque<PendingOperation>> operations_;
 };
 
 // The only instance. Never destroyed, because threads of XLA may still use it while the process ends.

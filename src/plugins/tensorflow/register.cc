@@ -15,7 +15,7 @@
 namespace rueda::tensorflow {
 namespace {
 
-struct Operation {
+struct OpDefinition {
   const char* name;
   std::vector<const char*> inputs;
   std::vector<const char*> outputs;
@@ -53,7 +53,7 @@ void compute_probe(void* /*kernel*/, TF_OpKernelContext* /*context*/, TF_AsyncOp
   copy();
 }
 
-std::vector<Operation> reductions() {
+std::vector<OpDefinition> reductions() {
   const std::initializer_list<const char*> factors = {"reduce_op: int = 1", "prescale_factor: float = 1.0",
                                                       "postscale_factor: float = 1.0"};
   std::vector<const char*> reduces = attributes(factors);
@@ -82,7 +82,7 @@ std::vector<Operation> reductions() {
   };
 }
 
-std::vector<Operation> moves() {
+std::vector<OpDefinition> moves() {
   return {
       {"HorovodAllgather",
        {"tensor: T"},
@@ -124,7 +124,7 @@ std::vector<Operation> moves() {
   };
 }
 
-std::vector<Operation> questions() {
+std::vector<OpDefinition> questions() {
   return {
       {"HorovodRank", {}, {"rank: int32"}, {}, one_number, create_question<Question::kRank>},
       {"HorovodLocalRank", {}, {"local_rank: int32"}, {}, one_number, create_question<Question::kLocalRank>},
@@ -144,7 +144,7 @@ std::vector<Operation> questions() {
   };
 }
 
-std::string define(const Operation& operation) {
+std::string define(const OpDefinition& operation) {
   TF_OpDefinitionBuilder* const builder = tf.TF_NewOpDefinitionBuilder(operation.name);
   for (const char* attribute : operation.attributes) tf.TF_OpDefinitionBuilderAddAttr(builder, attribute);
   for (const char* input : operation.inputs) tf.TF_OpDefinitionBuilderAddInput(builder, input);
@@ -161,7 +161,7 @@ std::string define(const Operation& operation) {
 }
 
 // Kernels for the GPU take host memory, so TensorFlow copies the tensors there and back.
-std::string add_kernel(const Operation& operation, TF_KernelBuilder* builder, bool is_gpu) {
+std::string add_kernel(const OpDefinition& operation, TF_KernelBuilder* builder, bool is_gpu) {
   for (const auto* arguments : {&operation.inputs, &operation.outputs}) {
     for (const std::string_view spec : *arguments) {
       const std::string name(spec.substr(0, spec.find(':')));
@@ -173,7 +173,7 @@ std::string add_kernel(const Operation& operation, TF_KernelBuilder* builder, bo
   return status.is_ok() ? std::string() : tf.TF_Message(status.get());
 }
 
-std::string add_synchronous(const Operation& operation, void (*compute)(void*, TF_OpKernelContext*),
+std::string add_synchronous(const OpDefinition& operation, void (*compute)(void*, TF_OpKernelContext*),
                             void (*destroy)(void*)) {
   std::string why = define(operation);
   for (const char* device : {"CPU", "GPU"}) {
@@ -187,13 +187,13 @@ std::string add_synchronous(const Operation& operation, void (*compute)(void*, T
 }  // namespace
 
 std::string register_everything() {
-  const Operation probe{"ProbeRueda", {}, {}, {}, nullptr, create_probe};
+  const OpDefinition probe{"ProbeRueda", {}, {}, {}, nullptr, create_probe};
   std::string why = define(probe);
   auto* const prober = tf.TF_NewAsyncKernelBuilder(probe.name, "CPU", create_probe, compute_probe, destroy);
   if (why.empty()) why = add_kernel(probe, prober, false);
-  std::vector<Operation> collectives = reductions();
-  for (const Operation& move : moves()) collectives.push_back(move);
-  for (const Operation& operation : collectives) {
+  std::vector<OpDefinition> collectives = reductions();
+  for (const OpDefinition& move : moves()) collectives.push_back(move);
+  for (const OpDefinition& operation : collectives) {
     if (why.empty()) why = define(operation);
     for (const bool is_gpu : {false, true}) {
       if (!why.empty()) break;
@@ -203,9 +203,9 @@ std::string register_everything() {
                        is_gpu);
     }
   }
-  for (const Operation& question : questions())
+  for (const OpDefinition& question : questions())
     if (why.empty()) why = add_synchronous(question, answer, forget_question);
-  const Operation step{"MarkStepRueda", {}, {}, {"source: int"}, nullptr, create_mark};
+  const OpDefinition step{"MarkStepRueda", {}, {}, {"source: int"}, nullptr, create_mark};
   return why.empty() ? add_synchronous(step, mark, forget_mark) : why;
 }
 

@@ -68,10 +68,10 @@ struct Call {
   schedule::Spec spec;           // of all segments together
   std::span<const Segment> segments = {};
   double prescale = 1.0;  // of every input of a reduction
-  // Some members may not have started the call, and it may be taken back. The backend must therefore leave
+  // Some members may not have started the call, and it may be cancelled. The backend must therefore leave
   // its inputs (which may be its outputs) untouched until all members have started it.
-  bool may_be_taken_back = false;
-  // Distinguishes a call that was taken back from the next call in its place.
+  bool may_be_cancelled = false;
+  // Distinguishes a call that was cancelled from the next call in its place.
   uint16_t generation = 0;
   ActivitySink* activities = nullptr;  // may be null
 
@@ -98,16 +98,16 @@ struct Done {
 class Cancellation {
  public:
   virtual ~Cancellation() = default;
-  // Sends nothing more for this call until resume() or take_back(). progress() must not have returned the
+  // Sends nothing more for this call until resume() or cancel(). progress() must not have returned the
   // call yet. Returns how many messages were sent for it so far to each member of its group; empty if nobody
   // needs to know.
   virtual std::vector<int32_t> pause(CallId) { return {}; }
   virtual void resume(CallId) {}
-  // Takes back a running call that some member has not started and never will. The call is done as soon as
+  // Cancels a running call that some member has not started and never will. The call is done as soon as
   // nothing holds its buffers any more. arrivals: how many messages each member has sent to me for it, as its
   // pause() returned; empty if nobody needs to know. The next calls of its group have another generation.
-  virtual void take_back(CallId call, std::span<const int32_t> arrivals) = 0;
-  // The counterpart of take_back() on a member that never started the call: receives in its place what the
+  virtual void cancel(CallId call, std::span<const int32_t> arrivals) = 0;
+  // The counterpart of cancel() on a member that never started the call: receives in its place what the
   // others have sent, and throws it away.
   virtual void discard(const Call& call, std::span<const int32_t> arrivals) = 0;
 };
@@ -125,7 +125,7 @@ class Backend {
   // Whether the tensors of a fused call are copied to one place and back. If so, large tensors
   // should travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
-  // Null: no call may have may_be_taken_back set.
+  // Null: no call may have may_be_cancelled set.
   [[nodiscard]] virtual Cancellation* cancellation() { return nullptr; }
 
   // How large buckets of a learned plan should be that hold such calls, if the backend has found that out;

@@ -137,7 +137,7 @@ Status DevicePacking::load_apart(const Call& call, const Scale& before) {
   const bool scales_into_output = call.spec.what == Collective::kAllreduce;
   size_t bytes = 0;
   for (const Segment& segment : call.segments) {
-    Place& place = places_.emplace_back();
+    TensorProgress& place = places_.emplace_back();
     const Rank me = call.group->me, n = call.group->size();
     place.given = static_cast<size_t>(elements_given(call.spec.what, segment, me, n));
     place.taken = static_cast<size_t>(elements_taken(call.spec.what, segment, me, n));
@@ -150,7 +150,7 @@ Status DevicePacking::load_apart(const Call& call, const Scale& before) {
   std::byte* free = buffer_.data();
   for (size_t i = 0; i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
-    Place& place = places_[i];
+    TensorProgress& place = places_[i];
     std::byte* const fetched = free;
     if (place.is_fetched) free += place_bytes(place.given * element);
     std::byte* const delivered = free;

@@ -67,7 +67,7 @@ class DevicePacking {
   void enqueued_until(const std::shared_ptr<CudaEvent>& event) { buffer_.enqueued_until(event); }
 
  private:
-  struct Place {  // of one tensor
+  struct TensorProgress {  // of one tensor
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     size_t given = 0, taken = 0;  // elements
@@ -96,7 +96,7 @@ class DevicePacking {
   // of the call
   bool is_packed_ = false;
   size_t packed_count_ = 0;
-  std::vector<Place> places_;           // [tensors]
+  std::vector<TensorProgress> places_;  // [tensors]
   std::vector<cuda::TensorRun> table_;  // packed: tensors of this device, and where they are in the buffer
   std::vector<size_t> offsets_;         // packed: [tensors] first byte in the buffer
   std::vector<Run> runs_;

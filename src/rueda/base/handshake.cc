@@ -91,12 +91,12 @@ Status version_fault(const std::string& mine, uint16_t peer_wire, const std::str
 struct Hello {
   uint16_t wire = 0;
   std::string release;
-  Introduction introduction;
+  ConnectionIdentity identity;
 };
 
 // The wire version and the release come first in every version of the protocol, so that any two releases can
 // name each other.
-Bytes encode_hello(const Introduction& mine, const std::string& version) {
+Bytes encode_hello(const ConnectionIdentity& mine, const std::string& version) {
   ByteWriter body;
   body.put(kWireVersion);
   body.put_string(version);
@@ -116,20 +116,20 @@ Status wrong_secret(const std::string& job) {
 }
 
 // The error on the client when the server has refused it.
-Status refusal(Verdict verdict, const Introduction& asked) {
-  switch (verdict) {
-    case Verdict::kWrongJob:
+Status refusal(HandshakeOutcome outcome, const ConnectionIdentity& asked) {
+  switch (outcome) {
+    case HandshakeOutcome::kWrongJob:
       return denied("the peer refused the connection: it belongs to another job than '" + asked.job + "'.");
-    case Verdict::kWrongEpoch:
+    case HandshakeOutcome::kWrongEpoch:
       return denied("the peer refused the connection: it is not in epoch " + std::to_string(asked.epoch) +
                     " of job '" + asked.job + "'.");
-    case Verdict::kWrongConnectionKind:
+    case HandshakeOutcome::kWrongConnectionKind:
       return denied("the peer refused the connection: it does not accept " +
                     std::string(name_of(asked.kind)) + " connections here.");
-    case Verdict::kWrongRank:
+    case HandshakeOutcome::kWrongRank:
       return denied("the peer refused the connection: it is not rank " + std::to_string(asked.to) +
                     ", or rank " + std::to_string(asked.from) + " is impossible.");
-    case Verdict::kWrongSecret:
+    case HandshakeOutcome::kWrongSecret:
       return wrong_secret(asked.job);
     default:
       return denied("the peer refused the connection for a reason that this release does not know.");
@@ -138,56 +138,59 @@ Status refusal(Verdict verdict, const Introduction& asked) {
 
 bool is_rank(Rank rank) { return rank >= -1 && rank < kMaxRanks; }
 
-std::pair<Verdict, Status> judge(const Introduction& asked, const Introduction& accepted) {
+std::pair<HandshakeOutcome, Status> judge(const ConnectionIdentity& asked,
+                                          const ConnectionIdentity& accepted) {
   if (asked.job != accepted.job)
-    return {Verdict::kWrongJob, denied("a peer of job '" + printable(asked.job) + "' called; this is job '" +
-                                       accepted.job + "'.")};
+    return {HandshakeOutcome::kWrongJob, denied("a peer of job '" + printable(asked.job) +
+                                                "' called; this is job '" + accepted.job + "'.")};
   if (asked.epoch != accepted.epoch)
-    return {Verdict::kWrongEpoch,
+    return {HandshakeOutcome::kWrongEpoch,
             denied("a peer of epoch " + std::to_string(asked.epoch) + " called; this is epoch " +
                    std::to_string(accepted.epoch) + " of job '" + accepted.job + "'.")};
   if (asked.kind != accepted.kind)
-    return {Verdict::kWrongConnectionKind, denied("a peer asked for a " + std::string(name_of(asked.kind)) +
-                                                  " connection; this side accepts " +
-                                                  std::string(name_of(accepted.kind)) + " connections.")};
+    return {
+        HandshakeOutcome::kWrongConnectionKind,
+        denied("a peer asked for a " + std::string(name_of(asked.kind)) + " connection; this side accepts " +
+               std::string(name_of(accepted.kind)) + " connections.")};
   if (!is_rank(asked.from) || !is_rank(asked.to))
-    return {Verdict::kWrongRank,
+    return {HandshakeOutcome::kWrongRank,
             denied("a peer named an impossible rank: from " + std::to_string(asked.from) + " to " +
                    std::to_string(asked.to) + ".")};
   // -1 on either side matches any rank.
   if (asked.to != accepted.to && asked.to != -1 && accepted.to != -1)
-    return {Verdict::kWrongRank,
+    return {HandshakeOutcome::kWrongRank,
             denied("rank " + std::to_string(asked.from) + " asked for rank " + std::to_string(asked.to) +
                    "; this is rank " + std::to_string(accepted.to) + ".")};
-  return {Verdict::kAccepted, Status::ok()};
+  return {HandshakeOutcome::kAccepted, Status::ok()};
 }
 
 }  // namespace
 
-Handshake::Handshake(const Secret& secret, Introduction introduction, std::string version, State start)
-    : secret_(secret), introduction_(std::move(introduction)), version_(std::move(version)), state_(start) {
+Handshake::Handshake(const Secret& secret, ConnectionIdentity identity, std::string version,
+                     HandshakeState start)
+    : secret_(secret), identity_(std::move(identity)), version_(std::move(version)), state_(start) {
   RUEDA_CHECK(secret_.key.size() >= 16, "a secret has at least 16 bytes");
-  RUEDA_CHECK(introduction_.job.size() <= kMaxTextBytes, "a job identifier has at most 64 bytes");
+  RUEDA_CHECK(identity_.job.size() <= kMaxTextBytes, "a job identifier has at most 64 bytes");
   RUEDA_CHECK(version_.size() <= kMaxTextBytes, "a release text has at most 64 bytes");
 }
 
-Handshake Handshake::client(const Secret& secret, Introduction mine, std::string version) {
-  Handshake self(secret, std::move(mine), std::move(version), State::kAwaitAnswer);
-  self.hello_ = encode_hello(self.introduction_, self.version_);
+Handshake Handshake::client(const Secret& secret, ConnectionIdentity mine, std::string version) {
+  Handshake self(secret, std::move(mine), std::move(version), HandshakeState::kAwaitAnswer);
+  self.hello_ = encode_hello(self.identity_, self.version_);
   self.output_ = self.hello_;
   return self;
 }
 
-Handshake Handshake::server(const Secret& secret, Introduction accepted, std::string version) {
-  return {secret, std::move(accepted), std::move(version), State::kAwaitHello};
+Handshake Handshake::server(const Secret& secret, ConnectionIdentity accepted, std::string version) {
+  return {secret, std::move(accepted), std::move(version), HandshakeState::kAwaitHello};
 }
 
 Bytes Handshake::take_output() { return std::exchange(output_, {}); }
 
 Result<size_t> Handshake::feed(std::span<const std::byte> arrived) {
   size_t taken = 0;
-  while (state_ != State::kDone) {
-    if (state_ == State::kFailed) return failure_;
+  while (state_ != HandshakeState::kDone) {
+    if (state_ == HandshakeState::kFailed) return failure_;
     Result<size_t> need = missing();
     Status status = need.is_ok() ? Status::ok() : need.status();
     if (status.is_ok() && need.value() > 0) {
@@ -199,7 +202,7 @@ Result<size_t> Handshake::feed(std::span<const std::byte> arrived) {
     }
     if (status.is_ok()) status = step();
     if (!status.is_ok()) {
-      state_ = State::kFailed;
+      state_ = HandshakeState::kFailed;
       failure_ = std::move(status);
     }
   }
@@ -226,24 +229,24 @@ Result<size_t> Handshake::missing() const {
 Status Handshake::step() {
   const Bytes message = std::exchange(buffer_, {});
   switch (state_) {
-    case State::kAwaitHello:
+    case HandshakeState::kAwaitHello:
       return on_hello(message);
-    case State::kAwaitAnswer:
+    case HandshakeState::kAwaitAnswer:
       return on_answer(message);
-    case State::kAwaitProof:
+    case HandshakeState::kAwaitProof:
       return on_proof(message);
-    case State::kAwaitWelcome:
+    case HandshakeState::kAwaitWelcome:
       return on_welcome(message);
     default:
       RUEDA_CHECK(false, "a finished handshake was fed");
   }
 }
 
-Status Handshake::refuse(Verdict verdict, Status why) {
+Status Handshake::refuse(HandshakeOutcome outcome, Status why) {
   ByteWriter body;
   body.put(kWireVersion);
   body.put_string(version_);
-  body.put(verdict);
+  body.put(outcome);
   output_ = message_of(Kind::kAnswer, body.bytes());
   return why;
 }
@@ -254,8 +257,8 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   const std::string release = body.get_string(kMaxTextBytes);
   if (!body.is_ok()) return malformed("its greeting is too short");
   if (wire != kWireVersion || release != version_)
-    return refuse(Verdict::kWrongVersion, version_fault(version_, wire, release));
-  Introduction asked;
+    return refuse(HandshakeOutcome::kWrongVersion, version_fault(version_, wire, release));
+  ConnectionIdentity asked;
   asked.job = body.get_string(kMaxTextBytes);
   asked.epoch = body.get<Epoch>();
   asked.kind = body.get<ConnectionKind>();
@@ -264,22 +267,22 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   asked.to = body.get<Rank>();
   body.get_raw(kNonceBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its greeting has a wrong size");
-  auto [verdict, why] = judge(asked, introduction_);
-  if (verdict != Verdict::kAccepted) return refuse(verdict, std::move(why));
+  auto [outcome, why] = judge(asked, identity_);
+  if (outcome != HandshakeOutcome::kAccepted) return refuse(outcome, std::move(why));
 
-  introduction_.from = asked.from;
-  introduction_.channel = asked.channel;
+  identity_.from = asked.from;
+  identity_.channel = asked.channel;
   hello_.assign(message.begin(), message.end());
   ByteWriter answer;
   answer.put(kWireVersion);
   answer.put_string(version_);
-  answer.put(Verdict::kAccepted);
-  answer.put(introduction_.to);  // binds the rank of the server even if the client asked for any rank
+  answer.put(HandshakeOutcome::kAccepted);
+  answer.put(identity_.to);  // binds the rank of the server even if the client asked for any rank
   answer.put_raw(make_nonce());
   answer.put_raw(prove(secret_, kServerLabel, hello_, answer.bytes()));
   answer_ = message_of(Kind::kAnswer, answer.bytes());
   output_ = answer_;
-  state_ = State::kAwaitProof;
+  state_ = HandshakeState::kAwaitProof;
   return Status::ok();
 }
 
@@ -288,11 +291,11 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   ByteReader body(whole);
   const auto wire = body.get<uint16_t>();
   const std::string release = body.get_string(kMaxTextBytes);
-  const auto verdict = body.get<Verdict>();
+  const auto outcome = body.get<HandshakeOutcome>();
   if (!body.is_ok()) return malformed("its answer is too short");
-  verdict_ = wire == kWireVersion && release == version_ ? verdict : Verdict::kWrongVersion;
-  if (verdict_ == Verdict::kWrongVersion) return version_fault(version_, wire, release);
-  if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
+  outcome_ = wire == kWireVersion && release == version_ ? outcome : HandshakeOutcome::kWrongVersion;
+  if (outcome_ == HandshakeOutcome::kWrongVersion) return version_fault(version_, wire, release);
+  if (outcome != HandshakeOutcome::kAccepted) return refusal(outcome, identity_);
   const auto server = body.get<Rank>();
   body.get_raw(kNonceBytes);
   const std::span<const std::byte> mac = body.get_raw(kMacBytes);
@@ -301,44 +304,44 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   const auto proven = whole.first(whole.size() - kMacBytes);
   ByteWriter proof;
   if (!is_same_secret(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
-    verdict_ = Verdict::kWrongSecret;
-    proof.put(verdict_);
+    outcome_ = HandshakeOutcome::kWrongSecret;
+    proof.put(outcome_);
     proof.put_raw(Mac{});
     output_ = message_of(Kind::kProof, proof.bytes());
-    return wrong_secret(introduction_.job);
+    return wrong_secret(identity_.job);
   }
-  if (introduction_.to != -1 && server != -1 && server != introduction_.to)
-    return denied("rank " + std::to_string(server) + " answered where rank " +
-                  std::to_string(introduction_.to) + " was called.");
+  if (identity_.to != -1 && server != -1 && server != identity_.to)
+    return denied("rank " + std::to_string(server) + " answered where rank " + std::to_string(identity_.to) +
+                  " was called.");
   answer_.assign(message.begin(), message.end());
-  proof.put(Verdict::kAccepted);
+  proof.put(HandshakeOutcome::kAccepted);
   proof.put_raw(prove(secret_, kClientLabel, hello_, answer_));
   output_ = message_of(Kind::kProof, proof.bytes());
-  state_ = State::kAwaitWelcome;
+  state_ = HandshakeState::kAwaitWelcome;
   return Status::ok();
 }
 
 Status Handshake::on_proof(std::span<const std::byte> message) {
   ByteReader body(message.subspan(kHeaderBytes));
-  const auto verdict = body.get<Verdict>();
+  const auto outcome = body.get<HandshakeOutcome>();
   const std::span<const std::byte> mac = body.get_raw(kMacBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its proof has a wrong size");
   const bool is_proven = is_same_secret(mac, prove(secret_, kClientLabel, hello_, answer_));
   ByteWriter welcome;
-  welcome.put(is_proven ? verdict : Verdict::kWrongSecret);
+  welcome.put(is_proven ? outcome : HandshakeOutcome::kWrongSecret);
   output_ = message_of(Kind::kWelcome, welcome.bytes());
-  if (!is_proven || verdict != Verdict::kAccepted) return wrong_secret(introduction_.job);
-  state_ = State::kDone;
+  if (!is_proven || outcome != HandshakeOutcome::kAccepted) return wrong_secret(identity_.job);
+  state_ = HandshakeState::kDone;
   return Status::ok();
 }
 
 Status Handshake::on_welcome(std::span<const std::byte> message) {
   ByteReader body(message.subspan(kHeaderBytes));
-  const auto verdict = body.get<Verdict>();
+  const auto outcome = body.get<HandshakeOutcome>();
   if (!body.is_ok() || !body.is_at_end()) return malformed("its welcome has a wrong size");
-  verdict_ = verdict;
-  if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
-  state_ = State::kDone;
+  outcome_ = outcome;
+  if (outcome != HandshakeOutcome::kAccepted) return refusal(outcome, identity_);
+  state_ = HandshakeState::kDone;
   return Status::ok();
 }
 

@@ -4,12 +4,12 @@
 // elsewhere. See also docs/wire.md.
 //
 //   client -> server: hello   {wire version, release, job, epoch, connection kind, channel, from, to, nonce}
-//   server -> client: answer  {wire version, release, verdict, nonce,
+//   server -> client: answer  {wire version, release, outcome, nonce,
 //                              HMAC(secret, "server" | hello | answer so far)}
-//   client -> server: proof   {verdict, HMAC(secret, "client" | hello | answer)}
-//   server -> client: welcome {verdict}
+//   client -> server: proof   {outcome, HMAC(secret, "client" | hello | answer)}
+//   server -> client: welcome {outcome}
 //
-// Each message is {magic u32, kind u8, body bytes u16} and a body. A verdict other than "accepted" ends the
+// Each message is {magic u32, kind u8, body bytes u16} and a body. A outcome other than "accepted" ends the
 // exchange. Each side turns it into a sentence from what it knows itself.
 #pragma once
 
@@ -42,7 +42,7 @@ bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b);
 enum class ConnectionKind : uint8_t { kStore = 1, kControl = 2, kData = 3, kShm = 4, kAgent = 5, kUcx = 6 };
 
 // Why a peer was refused. Part of the wire format: append only.
-enum class Verdict : uint8_t {
+enum class HandshakeOutcome : uint8_t {
   kAccepted = 0,
   kWrongVersion = 1,
   kWrongJob = 2,
@@ -52,7 +52,7 @@ enum class Verdict : uint8_t {
   kWrongSecret = 6,
 };
 
-struct Introduction {
+struct ConnectionIdentity {
   std::string job;  // public identifier of the job, ≤ 64 bytes
   Epoch epoch = 0;
   ConnectionKind kind = ConnectionKind::kData;
@@ -66,25 +66,32 @@ struct Introduction {
 class Handshake {
  public:
   // The client states what it wants. The server states what it accepts: job, epoch, connection kind, and its
-  // own rank in `to`. It learns `from` and `channel` from the client (see introduction()). version is the
+  // own rank in `to`. It learns `from` and `channel` from the client (see identity()). version is the
   // release, which must be equal on both sides.
-  static Handshake client(const Secret& secret, Introduction mine, std::string version);
-  static Handshake server(const Secret& secret, Introduction accepted, std::string version);
+  static Handshake client(const Secret& secret, ConnectionIdentity mine, std::string version);
+  static Handshake server(const Secret& secret, ConnectionIdentity accepted, std::string version);
 
   // Consumes the first bytes of `arrived` and returns how many. The rest belongs to the stream
-  // after the handshake. A failure is final: send what take_output still returns (a verdict), then
+  // after the handshake. A failure is final: send what take_output still returns (a outcome), then
   // close the connection.
   Result<size_t> feed(std::span<const std::byte> arrived);
   Bytes take_output();
-  [[nodiscard]] bool is_done() const { return state_ == State::kDone; }
-  [[nodiscard]] const Introduction& introduction() const { return introduction_; }
+  [[nodiscard]] bool is_done() const { return state_ == HandshakeState::kDone; }
+  [[nodiscard]] const ConnectionIdentity& identity() const { return identity_; }
   // For the client after a failure: what it was refused for. kAccepted if the peer does not speak the
   // protocol.
-  [[nodiscard]] Verdict verdict() const { return verdict_; }
+  [[nodiscard]] HandshakeOutcome outcome() const { return outcome_; }
 
  private:
-  enum class State : uint8_t { kAwaitHello, kAwaitAnswer, kAwaitProof, kAwaitWelcome, kDone, kFailed };
-  Handshake(const Secret& secret, Introduction introduction, std::string version, State start);
+  enum class HandshakeState : uint8_t {
+    kAwaitHello,
+    kAwaitAnswer,
+    kAwaitProof,
+    kAwaitWelcome,
+    kDone,
+    kFailed
+  };
+  Handshake(const Secret& secret, ConnectionIdentity identity, std::string version, HandshakeState start);
   // How many bytes buffer_ lacks for one whole message. Fails at the first impossible byte.
   Result<size_t> missing() const;
   Status step();  // consumes the message in buffer_, which is complete
@@ -92,13 +99,13 @@ class Handshake {
   Status on_answer(std::span<const std::byte> message);
   Status on_proof(std::span<const std::byte> message);
   Status on_welcome(std::span<const std::byte> message);
-  Status refuse(Verdict verdict, Status why);  // for the server: also tells the peer
+  Status refuse(HandshakeOutcome outcome, Status why);  // for the server: also tells the peer
 
   Secret secret_;
-  Introduction introduction_;
+  ConnectionIdentity identity_;
   std::string version_;
-  State state_;
-  Verdict verdict_ = Verdict::kAccepted;
+  HandshakeState state_;
+  HandshakeOutcome outcome_ = HandshakeOutcome::kAccepted;
   Status failure_;
   Bytes buffer_, output_, hello_, answer_;
 };

@@ -18,7 +18,7 @@ struct Topology {
   Epoch epoch = -1;
   Rank rank = -1;
   Rank size = -1;
-  runtime::Place place{.local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
+  runtime::RankPlacement place{.local_rank = -1, .local_size = -1, .cross_rank = -1, .cross_size = -1};
 };
 
 Topology topology_of(const runtime::Engine& engine);

@@ -137,7 +137,7 @@ void add_starting(nlohmann::ordered_json& out, Nanos now) {
 void add_stragglers(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   if (engine.session().me != 0) return;
   nlohmann::ordered_json& list = out["stragglers"] = nlohmann::ordered_json::array();
-  for (const control::Awaited::Straggler& one : engine.stragglers())
+  for (const control::StragglerDetector::Straggler& one : engine.stragglers())
     list.push_back({{"rank", one.rank},
                     {"host", (*engine.session().all)[static_cast<size_t>(one.rank)].host},
                     {"share", one.share},

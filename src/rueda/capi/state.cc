@@ -15,7 +15,7 @@
 namespace rueda::capi {
 namespace {
 
-struct State {
+struct CoreState {
   std::mutex mutex;  // guards engine
   std::shared_ptr<runtime::Engine> engine;
   runtime::RendezvousPoint rendezvous;
@@ -30,8 +30,8 @@ struct State {
 };
 
 // Never freed, because threads and handles may outlive static destruction.
-State& state() {
-  static auto* const instance = new State;
+CoreState& state() {
+  static auto* const instance = new CoreState;
   return *instance;
 }
 
@@ -59,7 +59,7 @@ void memory_after_fork_in_child() {
 }
 
 const memory::Arena* holder_of(const void* address) {
-  const State& s = state();
+  const CoreState& s = state();
   if (s.arena && s.arena->memory().holds(address, 1)) return s.arena.get();
   for (const auto& one : s.inherited)
     if (one->memory().holds(address, 1)) return one.get();
@@ -96,7 +96,7 @@ bool release_detached(void* memory) {
 }
 
 Result<std::shared_ptr<memory::Arena>> arena() {
-  State& s = state();
+  CoreState& s = state();
   const std::lock_guard lock(s.arena_mutex);
   if (s.arena) return s.arena;
   if (!s.arena_status.is_ok()) return s.arena_status;

@@ -60,7 +60,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       joins_(world_size_),
       ready_({.fusion_bytes = options.fusion_bytes,
               .group_fusion_disabled = options.group_fusion_disabled,
-              .treatment_of = options.treatment_of},
+              .traits_of = options.traits_of},
              std::min(options.fusion_bytes, options.priority_bytes)),
       stalls_({.is_disabled = options.stall_check_disabled,
                .warning = options.stall_warning,
@@ -101,7 +101,8 @@ void Coordinator::submit_one(Rank from, TensorRequest&& request) {
 
 void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
   const auto at = pending_.find(request.process_set);
-  const bool is_full = at != pending_.end() && at->second.waiting().size() + followers_.size() >= kMaxPending;
+  const bool is_full =
+      at != pending_.end() && at->second.waiting().size() + dependents_.size() >= kMaxPending;
   if (at == pending_.end() || is_full || request.name.empty()) {
     // No other rank can wait for a set that does not exist, so only this rank gets the error.
     Status status = check_request(request, nullptr, from, world_size_);
@@ -183,7 +184,7 @@ void Coordinator::fail_outstanding(int32_t id) {
   collect(at->second);
   collect_conflicts(at->second);
   Finished rest;
-  rest.tensors = followers_.take_all(id);
+  rest.tensors = dependents_.take_all(id);
   std::ranges::move(at->second.take_all(), std::back_inserter(rest.tensors));
   rest.verdict = {Code::kMismatch,
                   "Process set " + std::to_string(id) +
@@ -204,7 +205,7 @@ void Coordinator::finish(const PendingSet& set, Finished finished) {
   Complete complete{.process_set = set.id(), .finished = std::move(finished), .unit = {}};
   complete.unit.is_group = complete.finished.is_group;
   const Status verdict = judge(set, complete.finished, complete.unit.candidates);
-  if (verdict.is_ok() && followers_.take(complete, unordered_before(complete))) return;
+  if (verdict.is_ok() && dependents_.take(complete, unordered_before(complete))) return;
   if (verdict.is_ok()) {
     ready_.add(std::move(complete.unit));
   } else {
@@ -212,12 +213,12 @@ void Coordinator::finish(const PendingSet& set, Finished finished) {
     for (const auto& tensor : complete.finished.tensors) failed.push_back(failed_name(*tensor));
     ready_.add(make_failure(set.id(), std::move(failed), verdict));
   }
-  if (followers_.is_empty()) return;
-  for (Complete& follower : followers_.after(complete.finished)) ready_.add(std::move(follower.unit));
+  if (dependents_.is_empty()) return;
+  for (Complete& dependent : dependents_.after(complete.finished)) ready_.add(std::move(dependent.unit));
 }
 
 // Ids of the tensors that come before it and are not ordered yet. Its ranks name those of other process sets.
-// In its own one they are complete too, and can only be followers; it shares memory with some of them,
+// In its own one they are complete too, and can only be dependents; it shares memory with some of them,
 // perhaps.
 std::set<uint64_t> Coordinator::unordered_before(const Complete& complete) const {
   std::set<uint64_t> ids, seen;  // each rank may name the same ones
@@ -229,14 +230,14 @@ std::set<uint64_t> Coordinator::unordered_before(const Complete& complete) const
       if (before == nullptr || !seen.insert(before->id).second) return;
       if (pending_.at(id).comes_before(*before, tensor)) ids.insert(before->id);
     };
-    for (const PendingTensor* before : followers_.of_set(complete.process_set))
+    for (const PendingTensor* before : dependents_.of_set(complete.process_set))
       consider(complete.process_set, before);
     for (const Submission& one : tensor.submissions) {
       for (const NameInSet& name : one.request.after) {
         const auto set = pending_.find(name.process_set);
         if (set == pending_.end()) continue;
         consider(name.process_set, set->second.find(name.name));
-        consider(name.process_set, followers_.find(name));
+        consider(name.process_set, dependents_.find(name));
       }
     }
   }
@@ -319,7 +320,7 @@ std::string Coordinator::pending_summary() const {
 }
 
 bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {
-  if (!ready_.is_empty() || !followers_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
+  if (!ready_.is_empty() || !dependents_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
     return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
       return one.first == 0 && names.contains(tensor->name);

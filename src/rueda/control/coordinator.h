@@ -15,14 +15,14 @@
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
-#include "rueda/control/followers.h"
+#include "rueda/control/backend_traits.h"
+#include "rueda/control/dependents.h"
 #include "rueda/control/joins.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/pending.h"
 #include "rueda/control/process_sets.h"
 #include "rueda/control/ready.h"
 #include "rueda/control/stalls.h"
-#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
@@ -35,7 +35,7 @@ struct CoordinatorOptions {
   Nanos stall_warning = 60 * kSecond;
   Nanos stall_shutdown = 0;                           // 0 = never
   std::map<int32_t, std::vector<Rank>> process_sets;  // without the world; ids from 1
-  Treatments treatment_of = default_treatment;
+  BackendTraitsLookup traits_of = default_traits;
   // A rank, as people know it.
   std::function<std::string(Rank)> who = [](Rank rank) { return "rank " + std::to_string(rank); };
 };
@@ -91,7 +91,7 @@ class Coordinator {
   ProcessSets sets_;
   Joins joins_;
   std::map<int32_t, PendingSet> pending_;  // by process set; that of the world always exists
-  Followers followers_;                    // complete, and not yet ready
+  Dependents dependents_;                  // complete, and not yet ready
   Ready ready_;
   StallWatch stalls_;
   std::function<std::string(Rank)> who_;

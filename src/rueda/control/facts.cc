@@ -26,12 +26,12 @@ Bytes encode(const Facts& facts) {
   writer.put(facts.plan_started);
   writer.put(facts.plan_stuck_for);
   writer.put_string(facts.plan_lacks);
-  writer.put(facts.presence.at);
-  writer.put(facts.presence.in_world);
-  writer.put(facts.presence.in_any);
-  writer.put_list(facts.sightings, [](ByteWriter& to, const Sighting& sighting) {
-    to.put(sighting.of);
-    to.put(sighting.state);
+  writer.put(facts.participation.at);
+  writer.put(facts.participation.in_world);
+  writer.put(facts.participation.in_any);
+  writer.put_list(facts.peer_processes, [](ByteWriter& to, const PeerProcess& peer) {
+    to.put(peer.of);
+    to.put(peer.state);
   });
   writer.put(static_cast<uint8_t>(facts.not_finite.has_value()));
   if (facts.not_finite) {
@@ -59,13 +59,13 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
   facts.plan_started = reader.get<int64_t>();
   facts.plan_stuck_for = reader.get<Nanos>();
   facts.plan_lacks = reader.get_string(kMaxNameBytes);
-  facts.presence = {
+  facts.participation = {
       .at = reader.get<Nanos>(), .in_world = reader.get<Nanos>(), .in_any = reader.get<Nanos>()};
-  if (!is_count(facts.presence.in_world) || !is_count(facts.presence.in_any)) reader.fail();
-  facts.sightings = reader.get_list(kMaxRanks, [](ByteReader& from) {
-    Sighting sighting{.of = from.get<Rank>(), .state = from.get<ProcessState>()};
-    if (sighting.of < 0 || static_cast<int>(sighting.state) >= kProcessStates) from.fail();
-    return sighting;
+  if (!is_count(facts.participation.in_world) || !is_count(facts.participation.in_any)) reader.fail();
+  facts.peer_processes = reader.get_list(kMaxRanks, [](ByteReader& from) {
+    PeerProcess peer{.of = from.get<Rank>(), .state = from.get<ProcessState>()};
+    if (peer.of < 0 || static_cast<int>(peer.state) >= kProcessStates) from.fail();
+    return peer;
   });
   if (reader.get<uint8_t>() != 0)
     facts.not_finite = NotFinite{.tensor = reader.get_string(kMaxNameBytes),

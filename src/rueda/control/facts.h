@@ -17,7 +17,7 @@
 namespace rueda::control {
 
 // What one rank has seen of the process of another rank on its host.
-struct Sighting {
+struct PeerProcess {
   Rank of = 0;
   ProcessState state = ProcessState::kUnknown;
 };
@@ -35,8 +35,8 @@ struct Unreached {
   Nanos age = 0;
 };
 
-// For how long a rank has taken part in collectives in this epoch: awaited.h.
-struct Presence {
+// For how long a rank has taken part in collectives in this epoch: straggler_detector.h.
+struct Participation {
   Nanos at = 0;        // on the rank's own clock
   Nanos in_world = 0;  // until then; in collectives of all ranks
   Nanos in_any = 0;    // in those of any process set
@@ -50,8 +50,8 @@ struct Facts {
   int64_t plan_started = 0;  // buckets of it
   Nanos plan_stuck_for = 0;  // for so long the bucket under way has not moved; 0 = none is under way
   std::string plan_lacks;    // the next tensor that this rank must submit in the plan
-  Presence presence;
-  std::vector<Sighting> sightings;
+  Participation participation;
+  std::vector<PeerProcess> peer_processes;
   std::optional<NotFinite> not_finite;
   std::vector<Unreached> unreached;
 };

@@ -46,7 +46,7 @@ class Packer {
   [[nodiscard]] bool goes_alone(const Candidate& candidate) const {
     if (candidate.shares_memory) return true;
     const Bucket& bucket = candidate.bucket;
-    const int64_t alone_bytes = options_.treatment_of(bucket.process_set, bucket).alone_bytes;
+    const int64_t alone_bytes = options_.traits_of(bucket.process_set, bucket).alone_bytes;
     return alone_bytes > 0 && candidate.bytes >= alone_bytes;
   }
 

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "rueda/control/backend_traits.h"
 #include "rueda/control/tensor.h"
-#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
 struct FusionOptions {
   int64_t fusion_bytes = 0;  // a fused bucket is never larger; 0 = nothing is fused
   bool group_fusion_disabled = false;
-  Treatments treatment_of = default_treatment;
+  BackendTraitsLookup traits_of = default_traits;
 };
 
 // Whether two tensors may share a transfer.

@@ -15,7 +15,7 @@ constexpr Nanos kTickEvery = kSecond / 4;
 constexpr Nanos kWasAway = 2 * kSecond;
 // What a rank has said is old news after a few missed heartbeats.
 constexpr Nanos kFactsLast = 3 * kSecond;
-constexpr Nanos kSightingsLast = 3 * kSecond;
+constexpr Nanos kPeerProcessLasts = 3 * kSecond;
 // Tools that take a stack stop a process for some milliseconds, so it must be seen stopped twice.
 constexpr Nanos kHeldFor = 300 * kMillisecond;
 constexpr Nanos kSampleSpan = 4 * kSecond;  // over which CPU time and page faults are counted
@@ -70,7 +70,7 @@ Judge::Judge(const Options& options, Nanos now)
     : options_(options),
       known_(static_cast<size_t>(options.ranks)),
       late_(options.limit),
-      reach_(options.me, hosts_or_one(options)),
+      reachability_(options.me, hosts_or_one(options)),
       last_tick_(now),
       next_tick_(now) {
   excuse_all(now);
@@ -83,9 +83,9 @@ void Judge::excuse_all(Nanos now) {
 void Judge::heard(Rank from, Nanos now) { known(from).heard = now; }
 
 void Judge::on_facts(Rank from, Facts facts, Nanos now) {
-  for (const Sighting& sighting : facts.sightings)
-    if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
-  reach_.on_facts(from, facts.unreached, now);
+  for (const PeerProcess& peer : facts.peer_processes)
+    if (std::cmp_less(peer.of, known_.size())) on_peer(peer, now);
+  reachability_.on_facts(from, facts.unreached, now);
   // Neither end of a connection that acknowledges nothing can end a wait.
   for (const Unreached& other : facts.unreached)
     if (std::cmp_less(other.of, known_.size())) known(from).held_until = known(other.of).held_until = now;
@@ -96,10 +96,10 @@ void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   one.facts_at = now;
 }
 
-void Judge::on_sighting(const Sighting& sighting, Nanos now) {
-  Known& one = known(sighting.of);
-  if (one.state != sighting.state || now - one.state_seen > kSightingsLast) one.state_since = now;
-  one.state = sighting.state;
+void Judge::on_peer(const PeerProcess& peer, Nanos now) {
+  Known& one = known(peer.of);
+  if (one.state != peer.state || now - one.state_seen > kPeerProcessLasts) one.state_since = now;
+  one.state = peer.state;
   one.state_seen = now;
 }
 
@@ -124,12 +124,12 @@ bool Judge::is_swapping(Rank rank) const {
 
 bool Judge::is_held(const Known& one, Nanos now) {
   const bool is_fresh =
-      one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kSightingsLast;
+      one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kPeerProcessLasts;
   return is_fresh && (one.state == ProcessState::kStopped || one.state == ProcessState::kTraced);
 }
 
-std::vector<Sighting> Judge::held(Nanos now) const {
-  std::vector<Sighting> found;
+std::vector<PeerProcess> Judge::held(Nanos now) const {
+  std::vector<PeerProcess> found;
   for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
     if (is_held(known(rank), now)) found.push_back({.of = rank, .state = known(rank).state});
   return found;
@@ -148,9 +148,9 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   if (!is_mine || rank == options_.me) return false;
   const Nanos limit = std::max(options_.limit, kLeastSilence);
   // While it cannot be reached, nothing is known about its process.
-  if (reach_.silence(rank, now) > 0) {
+  if (reachability_.silence(rank, now) > 0) {
     verdict.fault = Fault::kUnreachable;
-    verdict.age = reach_.host_silence(rank, now);
+    verdict.age = reachability_.host_silence(rank, now);
     // Rank 0 may be heard of while a connection for data is cut.
     if (options_.me != 0) verdict.age = std::min(verdict.age, now - one.heard);
     verdict.agent = agent_of_(rank);
@@ -231,7 +231,7 @@ std::vector<StalledTensor> Judge::waits_in_plan() const {
 }
 
 std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos now,
-                                 const std::vector<Awaited::Straggler>& stragglers) {
+                                 const std::vector<StragglerDetector::Straggler>& stragglers) {
   if (now < next_tick_) return {};
   if (now - last_tick_ > kWasAway) excuse_all(now);
   last_tick_ = now;
@@ -244,7 +244,7 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   std::vector<Verdict> news = compare(processes, now);
   std::set<Rank> held;
   for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
-    const Nanos silence = reach_.silence(rank, now);
+    const Nanos silence = reachability_.silence(rank, now);
     if (!processes.contains(rank) && silence == 0) continue;
     held.insert(rank);
     // After an outage TCP tries again after as long as it has lasted, at the latest.
@@ -252,7 +252,7 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
     known(rank).held_until = now;
     known(rank).samples.clear();
   }
-  for (Verdict& verdict : reach_.cut_links(held, std::max(options_.limit, kLeastSilence), now))
+  for (Verdict& verdict : reachability_.cut_links(held, std::max(options_.limit, kLeastSilence), now))
     news.push_back(std::move(verdict));
   const Found late = find_late(all, held, now);
   for (Verdict& verdict : late_.tick(late, held, now)) news.push_back(std::move(verdict));
@@ -263,7 +263,7 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   return news;
 }
 
-std::vector<Verdict> Judge::find_slow(const std::vector<Awaited::Straggler>& stragglers,
+std::vector<Verdict> Judge::find_slow(const std::vector<StragglerDetector::Straggler>& stragglers,
                                       const std::set<Rank>& told, Nanos now) {
   std::vector<Verdict> news = slow_.tick(stragglers, told, now);
   for (Verdict& verdict : news) verdict.core_percent = core_percent(verdict.rank, now - kSampleSpan);

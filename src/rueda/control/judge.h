@@ -2,7 +2,7 @@
 // what all ranks say about themselves (facts.h), from what it hears of them, and from the tensors that wait.
 // docs/verdicts.md lists the classes. Pure: events in (time included), verdicts out.
 //
-// A verdict of this class never ends a job; runtime/verdicts.h decides about that.
+// A verdict of this class never ends a job; runtime/failure_detector.h decides about that.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
 #include "rueda/control/facts.h"
+#include "rueda/control/host_reachability.h"
 #include "rueda/control/late_ranks.h"
-#include "rueda/control/reach.h"
 #include "rueda/control/slow_ranks.h"
 #include "rueda/control/stalls.h"
 #include "rueda/control/verdict.h"
@@ -35,27 +35,27 @@ class Judge {
   Judge(const Options& options, Nanos now);
 
   void heard(Rank from, Nanos now);
-  // What a rank says; also this rank. on_facts counts its sightings, too.
+  // What a rank says; also this rank. on_facts counts its peer processes, too.
   void on_facts(Rank from, Facts facts, Nanos now);
-  void on_sighting(const Sighting& sighting, Nanos now);
+  void on_peer(const PeerProcess& peer, Nanos now);
 
   // Of which ranks this rank's network stack has heard nothing. on_facts counts those of its rank, too.
   void on_unreached(const std::vector<Unreached>& unreached, Nanos now) {
-    reach_.on_facts(options_.me, unreached, now);
+    reachability_.on_facts(options_.me, unreached, now);
   }
 
   // How the agent of a rank's host is; until it is said again.
   void on_agents(std::function<Agent(Rank)> agent_of) { agent_of_ = std::move(agent_of); }
 
   // Ranks whose processes are stopped or in a debugger, as far as this rank has heard.
-  [[nodiscard]] std::vector<Sighting> held(Nanos now) const;
+  [[nodiscard]] std::vector<PeerProcess> held(Nanos now) const;
   // Tensors of the learned plan that wait, as far as the facts tell.
   [[nodiscard]] std::vector<StalledTensor> waits_in_plan() const;
   // waits: what waits for limit() or longer, outside of plans. Each verdict is said once, and once more when
   // it is over; a late rank as late_ranks.h says.
-  // stragglers: as Awaited says.
+  // stragglers: as StragglerDetector says.
   std::vector<Verdict> tick(const std::vector<StalledTensor>& waits, Nanos now,
-                            const std::vector<Awaited::Straggler>& stragglers = {});
+                            const std::vector<StragglerDetector::Straggler>& stragglers = {});
   [[nodiscard]] Nanos limit() const { return options_.limit; }
 
  private:
@@ -89,7 +89,7 @@ class Judge {
   [[nodiscard]] Found find_late(const std::vector<StalledTensor>& waits, const std::set<Rank>& held,
                                 Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
-  std::vector<Verdict> find_slow(const std::vector<Awaited::Straggler>& stragglers,
+  std::vector<Verdict> find_slow(const std::vector<StragglerDetector::Straggler>& stragglers,
                                  const std::set<Rank>& told, Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
@@ -105,7 +105,7 @@ class Judge {
   std::map<Rank, std::deque<Nanos>> said_times_;
   LateRanks late_;
   SlowRanks slow_;
-  Reach reach_;
+  HostReachability reachability_;
   std::function<Agent(Rank)> agent_of_ = [](Rank) { return Agent::kUnknown; };
   Nanos last_tick_, next_tick_;
   Nanos not_finite_since_ = 0;  // a rank has said so; 0 = none has

@@ -17,7 +17,7 @@ Status malformed(std::string_view what) {
                                ") is malformed; the sender is damaged or of another version."};
 }
 
-Bytes encode(const PlanNews& news) {
+Bytes encode(const PlanReport& news) {
   ByteWriter writer;
   writer.put(news.plan_number);
   writer.put(news.started);
@@ -28,9 +28,9 @@ Bytes encode(const PlanNews& news) {
   return std::move(writer).take();
 }
 
-Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
+Result<PlanReport> decode_plan_news(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  PlanNews news;
+  PlanReport news;
   news.plan_number = reader.get<int64_t>();
   news.started = reader.get<int64_t>();
   news.under_way = reader.get_list([&news](ByteReader& from) {

@@ -27,9 +27,9 @@ enum class MessageType : uint8_t {
   kShowStacks = 7,     // coordinator -> rank: others wait for you; write to the log where you are
   kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have stopped, close
   kCosts = 9,          // coordinator -> rank, at the end of init: measured costs of links
-  kPlanDepart = 10,    // rank -> coordinator: I submit something that is not in the plan (PlanNews)
-  kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
-  kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanNews)
+  kPlanDepart = 10,    // rank -> coordinator: I submit something that is not in the plan (PlanReport)
+  kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanReport)
+  kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanReport)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
 };
 inline constexpr size_t kControlHeaderBytes = 8;
@@ -57,13 +57,13 @@ struct BucketUnderWay {
 };
 
 // What ranks and coordinator tell each other when a plan ends.
-struct PlanNews {
+struct PlanReport {
   int64_t plan_number = 0;
   int64_t started = 0;                    // kPlanPosition: buckets the sender has started
   std::vector<BucketUnderWay> under_way;  // kPlanPosition: those of them that it has not finished
 };
-Bytes encode(const PlanNews& news);
-Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);
+Bytes encode(const PlanReport& news);
+Result<PlanReport> decode_plan_news(std::span<const std::byte> payload);
 
 // The time on the sender's clock, and an echo of the last heartbeat from the other side: what NTP needs for
 // one sample of the offset.

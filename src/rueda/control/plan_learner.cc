@@ -74,7 +74,7 @@ void PlanLearner::end_step() {
 }
 
 int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
-  const int64_t own = treatment_of_(bucket.process_set, bucket).bucket_bytes;
+  const int64_t own = traits_of_(bucket.process_set, bucket).bucket_bytes;
   return own > 0 ? own : bucket_bytes_;
 }
 

@@ -14,7 +14,7 @@ void PlanLedger::begin(int64_t plan_number, Rank ranks, int64_t size) {
   plan_number_ = plan_number;
   size_ = size;
   positions_.assign(static_cast<size_t>(ranks),
-                    PlanNews{.plan_number = plan_number, .started = -1, .under_way = {}});
+                    PlanReport{.plan_number = plan_number, .started = -1, .under_way = {}});
   missing_ = ranks;
 }
 
@@ -25,10 +25,10 @@ bool PlanLedger::depart(int64_t plan_number) {
 
 // A tensor is submitted again only when its bucket has run on all ranks, so no rank is more than one pass
 // ahead of another.
-Status PlanLedger::check(const PlanNews& position) const {
+Status PlanLedger::check(const PlanReport& position) const {
   const std::string plan = "learned plan " + std::to_string(plan_number_);
   if (!is_frozen_) return {Code::kInternal, "Nobody has asked how far the rank is in " + plan + "."};
-  for (const PlanNews& other : positions_) {
+  for (const PlanReport& other : positions_) {
     if (other.started < 0 || std::abs(other.started - position.started) <= size_) continue;
     return {Code::kInternal, "A rank that has started " + std::to_string(position.started) + " buckets of " +
                                  plan + " is more than one pass of " + std::to_string(size_) +
@@ -38,16 +38,16 @@ Status PlanLedger::check(const PlanNews& position) const {
   return Status::ok();
 }
 
-Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
+Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const PlanReport& position) {
   const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
   if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::optional<End>();
   if (Status possible = check(position); !possible.is_ok()) return possible;
-  PlanNews& known = positions_[static_cast<size_t>(rank)];
+  PlanReport& known = positions_[static_cast<size_t>(rank)];
   if (known.started < 0) --missing_;
   known = position;
   if (missing_ > 0) return std::optional<End>();
   is_active_ = false;
-  End end{.buckets = std::ranges::min(positions_, {}, &PlanNews::started).started, .flows = {}};
+  End end{.buckets = std::ranges::min(positions_, {}, &PlanReport::started).started, .flows = {}};
   for (size_t from = 0; from < positions_.size(); ++from) {
     for (const auto& [bucket, sent] : positions_[from].under_way) {
       if (bucket < end.buckets) continue;
@@ -71,25 +71,26 @@ void PlanRunner::begin(int64_t plan_number, std::vector<Bucket> buckets) {
   ready_.assign(buckets_.size(), 0);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t entry = 0; entry < buckets_[bucket]->entries.size(); ++entry)
-      slots_[buckets_[bucket]->entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
+      planned_[buckets_[bucket]->entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
 }
 
 bool PlanRunner::fits(const TensorRequest& request) const {
   if (request.process_set != 0 || request.priority != 0 || request.shares_memory) return false;
-  const auto found = slots_.find(request.name);
-  if (found == slots_.end()) return false;
-  const Slot& slot = found->second;
-  const Bucket& bucket = *buckets_[slot.bucket];
-  const bool is_same = key_of(request) == key_of(bucket) && request.shape == bucket.entries[slot.entry].shape;
-  return is_same && slot.accepted == 0;
+  const auto found = planned_.find(request.name);
+  if (found == planned_.end()) return false;
+  const PlannedTensor& planned = found->second;
+  const Bucket& bucket = *buckets_[planned.bucket];
+  const bool is_same =
+      key_of(request) == key_of(bucket) && request.shape == bucket.entries[planned.entry].shape;
+  return is_same && planned.accepted == 0;
 }
 
 void PlanRunner::accept(const TensorRequest& request, OperationId operation) {
-  Slot& slot = slots_.at(request.name);
-  slot.last.operation = operation;
-  slot.last.request = request;  // the same in every step, so nothing is allocated
-  slot.accepted = ++clock_;
-  ++ready_[slot.bucket];
+  PlannedTensor& planned = planned_.at(request.name);
+  planned.last.operation = operation;
+  planned.last.request = request;  // the same in every step, so nothing is allocated
+  planned.accepted = ++clock_;
+  ++ready_[planned.bucket];
   ++waiting_;
 }
 
@@ -101,7 +102,7 @@ SharedBucket PlanRunner::next() const {
 
 void PlanRunner::start_next() {
   const size_t bucket = head();
-  for (const Entry& entry : buckets_[bucket]->entries) slots_[entry.name].accepted = 0;
+  for (const Entry& entry : buckets_[bucket]->entries) planned_[entry.name].accepted = 0;
   waiting_ -= ready_[bucket];
   ready_[bucket] = 0;
   ++started_;
@@ -109,8 +110,8 @@ void PlanRunner::start_next() {
 
 bool PlanRunner::would_wait_forever(const std::string& name) const {
   if (!is_open()) return false;
-  const auto found = slots_.find(name);
-  if (found == slots_.end() || found->second.accepted == 0) return false;
+  const auto found = planned_.find(name);
+  if (found == planned_.end() || found->second.accepted == 0) return false;
   for (size_t bucket = head();; bucket = (bucket + 1) % buckets_.size()) {
     if (ready_[bucket] < buckets_[bucket]->entries.size()) return true;
     if (bucket == found->second.bucket) return false;
@@ -119,7 +120,7 @@ bool PlanRunner::would_wait_forever(const std::string& name) const {
 
 std::string PlanRunner::lacks() const {
   for (const Entry& entry : buckets_[head()]->entries)
-    if (slots_.at(entry.name).accepted == 0) return entry.name;
+    if (planned_.at(entry.name).accepted == 0) return entry.name;
   return {};
 }
 
@@ -134,12 +135,12 @@ Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
   }
   std::vector<LeftOver> left;
   for (int64_t cancelled = end; cancelled < started_; ++cancelled)
-    for (const Entry& entry : bucket(cancelled).entries) left.push_back(slots_.at(entry.name).last);
-  std::vector<const Slot*> waiting;
-  for (const auto& [name, slot] : slots_)
-    if (slot.accepted != 0) waiting.push_back(&slot);
-  std::ranges::sort(waiting, {}, &Slot::accepted);
-  for (const Slot* slot : waiting) left.push_back(slot->last);
+    for (const Entry& entry : bucket(cancelled).entries) left.push_back(planned_.at(entry.name).last);
+  std::vector<const PlannedTensor*> waiting;
+  for (const auto& [name, planned] : planned_)
+    if (planned.accepted != 0) waiting.push_back(&planned);
+  std::ranges::sort(waiting, {}, &PlannedTensor::accepted);
+  for (const PlannedTensor* planned : waiting) left.push_back(planned->last);
   is_active_ = false;
   return left;
 }

@@ -27,7 +27,7 @@ std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& request
 
 }  // namespace
 
-PlanNews Planner::news() const {
+PlanReport Planner::news() const {
   return {.plan_number = runner_.plan_number(), .started = runner_.started(), .under_way = {}};
 }
 
@@ -214,7 +214,7 @@ PlannerActions Planner::tick(Nanos now, bool is_idle) {
   return {};
 }
 
-Planner::Place Planner::place(Nanos now, bool is_idle) const {
+Planner::Progress Planner::place(Nanos now, bool is_idle) const {
   if (!runner_.is_open()) return {};
   return {.plan_number = runner_.plan_number(),
           .started = runner_.started(),
@@ -241,7 +241,7 @@ Nanos Planner::next_event(bool is_idle) const {
   return is_idle ? std::numeric_limits<Nanos>::max() : moved_at_ + options_.patience;
 }
 
-PlannerActions Planner::on_freeze(const PlanNews& frozen) {
+PlannerActions Planner::on_freeze(const PlanReport& frozen) {
   if (!runner_.is_active() || frozen.plan_number != runner_.plan_number()) return {};
   runner_.freeze();
   return {TellPosition{.news = news()}};
@@ -259,7 +259,7 @@ void Planner::saw_responses(std::span<const Response> responses) {
   if (!options_.may_plan || ledger_.is_active()) return;
   for (const Response& response : responses) {
     const auto* bucket = std::get_if<Bucket>(&response);
-    if (bucket != nullptr && !options_.treatment_of(bucket->process_set, *bucket).can_take_back)
+    if (bucket != nullptr && !options_.traits_of(bucket->process_set, *bucket).can_cancel)
       learner_.forget();
     else
       learner_.saw_response(response);
@@ -282,12 +282,12 @@ PlannerActions Planner::propose(const Coordinator& coordinator) {
   return {Respond{.responses = std::move(responses)}};
 }
 
-PlannerActions Planner::on_depart(const PlanNews& departed) {
+PlannerActions Planner::on_depart(const PlanReport& departed) {
   if (!ledger_.depart(departed.plan_number)) return {};
   return {FreezeAll{.news = departed}};
 }
 
-Result<PlannerActions> Planner::on_position(Rank from, const PlanNews& position) {
+Result<PlannerActions> Planner::on_position(Rank from, const PlanReport& position) {
   Result<std::optional<PlanLedger::End>> stopped = ledger_.stopped_at(from, position);
   if (!stopped.is_ok()) return stopped.status();
   std::optional<PlanLedger::End>& end = stopped.value();

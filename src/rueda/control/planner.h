@@ -24,20 +24,20 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/control/backend_traits.h"
 #include "rueda/control/coordinator.h"
 #include "rueda/control/plans.h"
-#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
 // ---- actions of every rank ----
 struct TellDeparture {  // tell the coordinator, which calls on_depart()
-  PlanNews news;
+  PlanReport news;
   std::string why;
 };
 // Stop sending for the buckets under way, add to the news what was sent for them, and tell the coordinator.
 struct TellPosition {
-  PlanNews news;
+  PlanReport news;
 };
 struct Negotiate {  // as if they were submitted now, in this order
   std::vector<Request> requests;
@@ -68,7 +68,7 @@ struct Discard {
 };
 // ---- actions of the coordinator ----
 struct FreezeAll {  // every rank, itself included; each calls on_freeze()
-  PlanNews news;
+  PlanReport news;
 };
 struct Respond {  // to every rank, itself included, in the global order
   std::vector<Response> responses;
@@ -84,13 +84,13 @@ class Planner {
     bool may_plan = false;  // coordinator: whether it proposes plans
     int64_t bucket_bytes = 1 << 20;
     Rank me = 0, ranks = 1;
-    Treatments treatment_of = default_treatment;
+    BackendTraitsLookup traits_of = default_traits;
     // If the other ranks do not start a bucket for so long, this rank departs. A rank that is merely late
     // costs no plan: the judge names it, and the stall check sees what waits in plans.
     Nanos patience = 2 * 60 * kSecond;
   };
   explicit Planner(Options options)
-      : options_(std::move(options)), learner_(options_.bucket_bytes, options_.treatment_of) {}
+      : options_(std::move(options)), learner_(options_.bucket_bytes, options_.traits_of) {}
 
   // ---- events of every rank ----
   struct Decision {
@@ -112,19 +112,19 @@ class Planner {
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
   PlannerActions tick(Nanos now, bool is_idle);
   // This rank's place in the plan. is_idle: no bucket is under way.
-  struct Place {
+  struct Progress {
     int64_t plan_number = 0;  // 0: no plan runs
     int64_t started = 0;
     Nanos stuck_for = 0;  // nothing has moved for so long; 0: no bucket is under way
     std::string lacks;    // a tensor of the next bucket that this rank has not submitted
   };
-  [[nodiscard]] Place place(Nanos now, bool is_idle) const;
+  [[nodiscard]] Progress place(Nanos now, bool is_idle) const;
   // names: what threads wait for. Departs if one of them cannot complete in the plan. All earlier submissions
   // must be known. asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has
   // grown), and every few milliseconds.
   [[nodiscard]] bool asks_for_wanted(Nanos now, uint64_t waits) const;
   PlannerActions wanted(Nanos now, uint64_t waits, std::span<const std::string> names);
-  PlannerActions on_freeze(const PlanNews& news);
+  PlannerActions on_freeze(const PlanReport& news);
   PlannerActions depart(const std::string& why);
   // The operation has failed for another reason, so it is not negotiated again.
   void forget(OperationId operation);
@@ -148,9 +148,9 @@ class Planner {
   PlannerActions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
-  PlannerActions on_depart(const PlanNews& news);
+  PlannerActions on_depart(const PlanReport& news);
   // Fails if the position cannot be true.
-  Result<PlannerActions> on_position(Rank from, const PlanNews& news);
+  Result<PlannerActions> on_position(Rank from, const PlanReport& news);
 
  private:
   Result<std::optional<PlannerActions>> begin(int64_t plan_number, Nanos now);
@@ -162,7 +162,7 @@ class Planner {
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);
   [[nodiscard]] bool fits(std::span<const TensorRequest* const> requests) const;
-  [[nodiscard]] PlanNews news() const;
+  [[nodiscard]] PlanReport news() const;
 
   Options options_;
   PlanLearner learner_;

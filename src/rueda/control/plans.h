@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "rueda/control/backend_traits.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
-#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
@@ -23,9 +23,9 @@ namespace rueda::control {
 class PlanLearner {
  public:
   // bucket_bytes: tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake
-  // small tensors, so that these fuse with later ones. treatment_of: where it says bucket_bytes, that holds.
-  explicit PlanLearner(int64_t bucket_bytes, Treatments treatment_of = default_treatment)
-      : bucket_bytes_(bucket_bytes), treatment_of_(std::move(treatment_of)) {}
+  // small tensors, so that these fuse with later ones. traits_of: where it says bucket_bytes, that holds.
+  explicit PlanLearner(int64_t bucket_bytes, BackendTraitsLookup traits_of = default_traits)
+      : bucket_bytes_(bucket_bytes), traits_of_(std::move(traits_of)) {}
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);        // in the order all ranks follow
@@ -50,7 +50,7 @@ class PlanLearner {
   static constexpr int kLeastRepeats = 2;
 
   int64_t bucket_bytes_;
-  Treatments treatment_of_;
+  BackendTraitsLookup traits_of_;
   int repeats_needed_ = kLeastRepeats;
   int64_t planned_ = 0;  // how many buckets the last plan had
   int repeats_ = 0;
@@ -75,16 +75,16 @@ class PlanLedger {
   };
   // A frozen rank says how far it is. Returns the end of the plan once all ranks have said so. Fails if the
   // position cannot be true.
-  Result<std::optional<End>> stopped_at(Rank rank, const PlanNews& position);
+  Result<std::optional<End>> stopped_at(Rank rank, const PlanReport& position);
 
  private:
-  [[nodiscard]] Status check(const PlanNews& position) const;
+  [[nodiscard]] Status check(const PlanReport& position) const;
 
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
-  int64_t size_ = 0;                 // buckets of one pass
-  std::vector<PlanNews> positions_;  // [rank], started -1: unknown
-  Rank missing_ = 0;                 // how many positions are unknown
+  int64_t size_ = 0;                   // buckets of one pass
+  std::vector<PlanReport> positions_;  // [rank], started -1: unknown
+  Rank missing_ = 0;                   // how many positions are unknown
 };
 
 using OperationId = int64_t;  // the handle of an operation; each rank has its own
@@ -128,7 +128,7 @@ class PlanRunner {
   Result<std::vector<LeftOver>> finish(int64_t end);
 
  private:
-  struct Slot {
+  struct PlannedTensor {
     size_t bucket = 0;
     size_t entry = 0;
     uint64_t accepted = 0;  // when, by clock_; 0: it does not wait
@@ -143,7 +143,7 @@ class PlanRunner {
   size_t waiting_ = 0;
   std::vector<SharedBucket> buckets_;
   std::vector<size_t> ready_;  // [bucket] tensors that are waiting
-  std::unordered_map<std::string, Slot> slots_;
+  std::unordered_map<std::string, PlannedTensor> planned_;
 };
 
 }  // namespace rueda::control

@@ -12,10 +12,10 @@ constexpr Nanos kFastAgainAfter = 30 * kSecond;  // without much waiting
 
 }  // namespace
 
-std::vector<Verdict> SlowRanks::tick(const std::vector<Awaited::Straggler>& found, const std::set<Rank>& told,
-                                     Nanos now) {
+std::vector<Verdict> SlowRanks::tick(const std::vector<StragglerDetector::Straggler>& found,
+                                     const std::set<Rank>& told, Nanos now) {
   std::vector<Verdict> news;
-  for (const Awaited::Straggler& one : found) {
+  for (const StragglerDetector::Straggler& one : found) {
     if (one.share < kMuch) continue;
     Slow& slow = slow_[one.rank];
     if (slow.since == 0) slow.since = slow.seen = now - one.window;

@@ -8,17 +8,17 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/control/awaited.h"
+#include "rueda/control/straggler_detector.h"
 #include "rueda/control/verdict.h"
 
 namespace rueda::control {
 
 class SlowRanks {
  public:
-  // found: as Awaited says now. told: ranks for which others wait for a reason that is already said. Those
-  // are not called slow as well.
-  std::vector<Verdict> tick(const std::vector<Awaited::Straggler>& found, const std::set<Rank>& told,
-                            Nanos now);
+  // found: as StragglerDetector says now. told: ranks for which others wait for a reason that is already
+  // said. Those are not called slow as well.
+  std::vector<Verdict> tick(const std::vector<StragglerDetector::Straggler>& found,
+                            const std::set<Rank>& told, Nanos now);
 
  private:
   struct Slow {

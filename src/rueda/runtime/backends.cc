@@ -159,7 +159,7 @@ std::unique_ptr<backend::NativeBackend> make_native(Session& session) {
 }
 
 // Runs what a backend for device memory settles on the host, on the channel after the data channels.
-std::unique_ptr<backend::NativeBackend> make_meetings(Session& session) {
+std::unique_ptr<backend::NativeBackend> make_sync_backend(Session& session) {
   if (session.links == nullptr) return nullptr;
   backend::NativeOptions options;
   options.ticket_byte = 0x05;
@@ -175,11 +175,11 @@ Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> hos
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);
   };
-  backends.make_for_meetings = [&session, native = native.get()]() -> std::unique_ptr<backend::Backend> {
-    auto made = make_meetings(session);
+  backends.make_for_host_sync = [&session, native = native.get()]() -> std::unique_ptr<backend::Backend> {
+    auto made = make_sync_backend(session);
     if (made == nullptr) return nullptr;
-    session.on_data = [native, meetings = made.get()](const transport::Completion& done) {
-      (meetings->owns(done) ? meetings : native)->on_completion(done);
+    session.on_data = [native, sync = made.get()](const transport::Completion& done) {
+      (sync->owns(done) ? sync : native)->on_completion(done);
     };
     return made;
   };

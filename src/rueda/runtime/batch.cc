@@ -16,7 +16,7 @@ int64_t product(const std::vector<int64_t>& dims, size_t from = 0) {
 
 int64_t count_of(const BatchTensor& tensor) { return product(tensor.shape); }
 
-size_t element_bytes(const Batch& batch) { return size_of(batch.response->dtype); }
+size_t element_bytes(const Batch& batch) { return size_of(batch.bucket->dtype); }
 
 int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
   return std::accumulate(tensor.rows.begin() + static_cast<ptrdiff_t>(begin),
@@ -27,7 +27,7 @@ int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
 int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
   const auto n = static_cast<size_t>(batch.group->size());
   const auto me = static_cast<size_t>(batch.group->me);
-  switch (batch.response->what) {
+  switch (batch.bucket->what) {
     case Collective::kAllgather:
       return rows_total(tensor, 0, n);
     case Collective::kReducescatter:
@@ -63,12 +63,12 @@ void fill_counts(Batch& batch) {
 }
 
 void fill_spec(Batch& batch) {
-  const control::Bucket& response = *batch.response;
+  const control::Bucket& bucket = *batch.bucket;
   schedule::Spec& spec = batch.spec;
-  spec = spec_of(response, batch.group->size());
-  if (response.what == Collective::kBroadcast) {
+  spec = spec_of(bucket, batch.group->size());
+  if (bucket.what == Collective::kBroadcast) {
     const std::vector<Rank>& members = batch.group->members;
-    spec.root = static_cast<Rank>(std::find(members.begin(), members.end(), response.root) - members.begin());
+    spec.root = static_cast<Rank>(std::find(members.begin(), members.end(), bucket.root) - members.begin());
   }
   fill_counts(batch);
   if (spec.op == ReduceOp::kAdasum) {
@@ -77,13 +77,13 @@ void fill_spec(Batch& batch) {
 }
 
 Status of_tensor(const Batch& batch, const Status& why) {
-  return {why.code, "Tensor " + batch.response->entries.front().name + ": " + why.why};
+  return {why.code, "Tensor " + batch.bucket->entries.front().name + ": " + why.why};
 }
 
 Status no_memory(const Batch& batch, int64_t count) {
   return {Code::kUnavailable, "no memory for " +
                                   std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
-                                  " bytes of tensor " + batch.response->entries.front().name +
+                                  " bytes of tensor " + batch.bucket->entries.front().name +
                                   "; use smaller tensors or a machine with more memory."};
 }
 
@@ -110,8 +110,8 @@ Status allocate_outputs(Batch& batch, cuda::Devices* devices) {
     if (!tensor.ref) continue;
     Tensor& mine = tensor.ref->tensor();
     mine.result_shape = mine.request.shape;
-    if (has_rows(batch.response->what)) mine.result_shape[0] = result_rows(batch, tensor);
-    if (batch.response->what == Collective::kAlltoall) {
+    if (has_rows(batch.bucket->what)) mine.result_shape[0] = result_rows(batch, tensor);
+    if (batch.bucket->what == Collective::kAlltoall) {
       const auto n = static_cast<size_t>(batch.group->size());
       mine.received_splits.resize(n);
       for (size_t src = 0; src < n; ++src) {
@@ -119,7 +119,7 @@ Status allocate_outputs(Batch& batch, cuda::Devices* devices) {
             static_cast<int32_t>(tensor.rows[src * n + static_cast<size_t>(batch.group->me)]);
       }
     }
-    if (mine.output != nullptr || batch.response->what == Collective::kBarrier) continue;
+    if (mine.output != nullptr || batch.bucket->what == Collective::kBarrier) continue;
     if (Status s = allocate_output(batch, mine, devices); !s.is_ok()) return s;
   }
   return Status::ok();
@@ -128,17 +128,17 @@ Status allocate_outputs(Batch& batch, cuda::Devices* devices) {
 // A rank that has joined has no tensors, but runs the call in memory of the same kind as the others.
 Memory memory_of(const Batch& batch) {
   const auto mine = std::ranges::find_if(batch.tensors, [](const auto& tensor) { return !!tensor.ref; });
-  if (mine == batch.tensors.end()) return {.kind = batch.response->memory};
+  if (mine == batch.tensors.end()) return {.kind = batch.bucket->memory};
   const Memory& memory = mine->ref->tensor().memory;
   return {.kind = memory.kind, .device = memory.device};
 }
 
-// Whether this is the submission that the response answers. The coordinator has compared the submissions, so
+// Whether this is the submission that the bucket answers. The coordinator has compared the submissions, so
 // it is enough to look at their kind.
-bool is_meant(const std::optional<TensorRef>& ref, const control::Bucket& response) {
+bool is_meant(const std::optional<TensorRef>& ref, const control::Bucket& bucket) {
   if (!ref || !ref->has_tensor()) return false;
   const control::TensorRequest& request = ref->tensor().request;
-  return request.what == response.what && request.dtype == response.dtype;
+  return request.what == bucket.what && request.dtype == bucket.dtype;
 }
 
 // Of the input of each member; where these differ, of the mean.
@@ -163,7 +163,7 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
 }
 
 CallTrace trace_of(const Batch& batch) {
-  const control::Bucket& bucket = *batch.response;
+  const control::Bucket& bucket = *batch.bucket;
   CallTrace call{.what = bucket.what,
                  .process_set = bucket.process_set,
                  .name = bucket.entries.front().name,
@@ -177,19 +177,19 @@ CallTrace trace_of(const Batch& batch) {
   return call;
 }
 
-Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
+Result<Batch> make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded) {
   Batch batch;
-  batch.response = std::move(response);
+  batch.bucket = std::move(bucket);
   batch.group = std::move(group);
-  const std::vector<Rank>& joined = batch.response->joined;
+  const std::vector<Rank>& joined = batch.bucket->joined;
   const Rank me = batch.group->members[static_cast<size_t>(batch.group->me)];
   const bool has_joined = is_discarded || std::find(joined.begin(), joined.end(), me) != joined.end();
-  for (const control::Entry& entry : batch.response->entries) {
+  for (const control::Entry& entry : batch.bucket->entries) {
     BatchTensor tensor;
     // A rank that has joined may have submitted the name since: that submission belongs to a later round.
-    if (!has_joined) tensor.ref = operations.lookup(batch.response->process_set, entry.name);
-    if (!has_joined && !is_meant(tensor.ref, *batch.response)) {
+    if (!has_joined) tensor.ref = operations.lookup(batch.bucket->process_set, entry.name);
+    if (!has_joined && !is_meant(tensor.ref, *batch.bucket)) {
       return Status(Code::kInternal,
                     "the coordinator started tensor " + entry.name +
                         ", which this rank has not submitted in this form; please report it.");
@@ -197,7 +197,7 @@ Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const G
     tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;
     tensor.row_count = tensor.shape.empty() ? 1 : product(tensor.shape, 1);
-    if (has_rows(batch.response->what))
+    if (has_rows(batch.bucket->what))
       for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
     batch.tensors.push_back(std::move(tensor));
   }
@@ -207,7 +207,7 @@ Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const G
 }
 
 Status prepare_batch(Batch& batch, cuda::Devices* devices) {
-  if (batch.response->what == Collective::kBarrier) return Status::ok();
+  if (batch.bucket->what == Collective::kBarrier) return Status::ok();
   if (Status s = allocate_outputs(batch, devices); !s.is_ok()) return s;
   for (const BatchTensor& tensor : batch.tensors) {
     backend::Segment& segment = batch.segments.emplace_back();

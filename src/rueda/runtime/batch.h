@@ -1,4 +1,4 @@
-// The tensors of one response as one call of a backend: the operations they belong to, what the call must
+// The tensors of one bucket as one call of a backend: the operations they belong to, what the call must
 // compute, and where the bytes are. Engine thread only.
 #pragma once
 
@@ -25,7 +25,7 @@ struct BatchTensor {
 };
 
 struct Batch {
-  control::SharedBucket response;
+  control::SharedBucket bucket;
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
   schedule::Spec spec;
@@ -39,9 +39,9 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
 // What the record of a call says of its tensors; the times of the call are not known here.
 CallTrace trace_of(const Batch& batch);
 
-// Fails if this rank has not submitted a tensor of the response. is_discarded: this rank takes part without
+// Fails if this rank has not submitted a tensor of the bucket. is_discarded: this rank takes part without
 // tensors of its own.
-Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
+Result<Batch> make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded = false);
 // Allocates the outputs that the engine owns, in memory of the kind of the inputs, and lists the segments.
 // Fails if this machine has no memory for an output. devices: null if the job has none.

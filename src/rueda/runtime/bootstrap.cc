@@ -20,7 +20,7 @@
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/gpu.h"
 #include "rueda/runtime/local_ranks.h"
-#include "rueda/runtime/mpi_meeting.h"
+#include "rueda/runtime/mpi_rendezvous.h"
 #include "rueda/runtime/nccl.h"
 #include "rueda/runtime/static_sets.h"
 #include "rueda/runtime/transports.h"
@@ -29,7 +29,7 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kFarewellWait = kSecond;  // how long the rank that serves the store stays after a failure
+constexpr Nanos kLeavingWait = kSecond;  // how long the rank that serves the store stays after a failure
 
 void apply_log_settings(const Config& config, Rank rank) {
   const auto* const level = std::ranges::find(kLogLevelNames, config.log_level);
@@ -159,7 +159,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   Result<std::vector<std::vector<Rank>>> sets = agreed_sets(*session.all);
   if (!sets.is_ok()) return sets.status();
   session.process_sets = std::move(sets).value();
-  Result<Place> place = place_of(world.rank, *session.all);
+  Result<RankPlacement> place = place_of(world.rank, *session.all);
   if (!place.is_ok()) return place.status();
   session.place = place.value();
 
@@ -219,7 +219,7 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   if (exchange.is_superseded()) return std::optional<Session>();
   reserve = {};
   const Status cause = exchange.settle(with_refused_caller(connected, point));
-  if (point.rendezvous().server != nullptr) exchange.await_readers(kFarewellWait);
+  if (point.rendezvous().server != nullptr) exchange.await_readers(kLeavingWait);
   return cause;
 }
 
@@ -249,7 +249,7 @@ class WhileWaiting {
 
 // What was found and chosen, in one line for the log.
 std::string summary_of(const Session& session) {
-  const Place& place = session.place;
+  const RankPlacement& place = session.place;
   std::string text = "rank " + std::to_string(session.me) + " of " + std::to_string(session.size()) +
                      ", local rank " + std::to_string(place.local_rank) + " of " +
                      std::to_string(place.local_size) + " on host " +
@@ -285,15 +285,15 @@ Status check_options(InitOptions& options, const store::World& world) {
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env) {
   point.watch(options.is_interrupted);
-  Result<store::World> detected = store::detect_world(get_env, store::read_lineage());
+  Result<store::World> detected = store::detect_world(get_env, store::read_ancestry());
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
   const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
   std::optional<MpiWorld> mpi;
   if (config.cpu_operations == "mpi" || options.communicator) {
-    Result<MpiMeeting> met = meet_in_mpi(point, std::move(detected).value(), config, options.communicator,
-                                         MpiStart{get_env, deadline});
+    Result<MpiRendezvous> met = rendezvous_in_mpi(point, std::move(detected).value(), config,
+                                                  options.communicator, MpiStart{get_env, deadline});
     if (!met.is_ok()) return met.status();
     detected = std::move(met.value().world);
     mpi = std::move(met.value().mpi);

@@ -151,18 +151,18 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
   LinkDriver driver(links, all, deadline, interrupted);
   MeasuredLinks measured;
   const std::array<Rank, 2> partners = {first_partner(all, true), first_partner(all, false)};
-  const std::array<MeasuredLink*, 2> slots = {&measured.local, &measured.remote};
+  const std::array<MeasuredLink*, 2> wanted = {&measured.local, &measured.remote};
   if (me != kCoordinator) {
     links.send_control(kCoordinator, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] != me) continue;
-      if (Status s = measure(driver, kCoordinator, false, *slots[i]); !s.is_ok()) return s;
+      if (Status s = measure(driver, kCoordinator, false, *wanted[i]); !s.is_ok()) return s;
     }
     const Status told = driver.until([&] { return !driver.messages().empty(); },
                                      [&] { return describe(kCoordinator, all[0]) + " to start the job"; });
     if (!told.is_ok()) return told;
     ByteReader in(driver.messages().front().payload);
-    for (MeasuredLink* link : slots) {
+    for (MeasuredLink* link : wanted) {
       link->latency_us = in.get<double>();
       link->gbps = in.get<double>();
     }
@@ -175,7 +175,7 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
   if (Status s = await_everybody(driver, all); !s.is_ok()) return s;
   for (size_t i = 0; i < partners.size(); ++i) {
     if (partners[i] < 0) continue;
-    if (Status s = measure(driver, partners[i], true, *slots[i]); !s.is_ok()) return s;
+    if (Status s = measure(driver, partners[i], true, *wanted[i]); !s.is_ok()) return s;
   }
   links.broadcast_control(MessageType::kCosts, encode_links(measured));
   const Status flushed =

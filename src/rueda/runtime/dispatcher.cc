@@ -41,14 +41,14 @@ void Dispatcher::enqueue(control::Response response) {
   enqueue(std::make_unique<Item>(std::move(response)));
 }
 
-void Dispatcher::enqueue_planned(control::SharedBucket response, int64_t bucket) {
-  enqueue(std::make_unique<Item>(std::move(response), Origin::kPlanned, generation_,
-                                 static_cast<uint64_t>(bucket)));
+void Dispatcher::enqueue_planned(control::SharedBucket bucket, int64_t number) {
+  enqueue(std::make_unique<Item>(std::move(bucket), Origin::kPlanned, generation_,
+                                 static_cast<uint64_t>(number)));
 }
 
-void Dispatcher::enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals) {
-  auto item = std::make_unique<Item>(share(std::move(response)), Origin::kDiscarded, generation_,
-                                     static_cast<uint64_t>(bucket));
+void Dispatcher::enqueue_discarded(control::Bucket bucket, int64_t number, std::vector<int32_t> arrivals) {
+  auto item = std::make_unique<Item>(share(std::move(bucket)), Origin::kDiscarded, generation_,
+                                     static_cast<uint64_t>(number));
   item->arrivals = std::move(arrivals);
   enqueue(std::move(item));
 }
@@ -60,11 +60,11 @@ void Dispatcher::enqueue(std::unique_ptr<Item> item) {
   queue_.push_back(std::move(item));
 }
 
-bool Dispatcher::has_room_for(int64_t bucket) const {
+bool Dispatcher::has_room_for(int64_t number) const {
   if (!queue_.empty()) return false;
   if (running_.empty()) return true;
   const Item& last = *running_.back();
-  return !last.must_run_alone() && last.backend->has_room(static_cast<uint64_t>(bucket));
+  return !last.must_run_alone() && last.backend->has_room(static_cast<uint64_t>(number));
 }
 
 bool Dispatcher::progress() {
@@ -112,9 +112,7 @@ bool Dispatcher::waits_on_memory() const {
 }
 
 bool Dispatcher::is_in_world() const {
-  const auto is_of_world = [](const auto& item) {
-    return item->is_call() && item->response->process_set == 0;
-  };
+  const auto is_of_world = [](const auto& item) { return item->is_call() && item->bucket->process_set == 0; };
   return std::ranges::any_of(running_, is_of_world) || std::ranges::any_of(queue_, is_of_world);
 }
 
@@ -136,7 +134,7 @@ bool Dispatcher::start_one() {
     if (is_held_up(item)) return false;
     const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
-    const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
+    const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.bucket));
     if (is_mine_to_run && !item.batch && !make_batch_of(item)) return false;
     if (is_mine_to_run && must_wait_for_memory(item, i)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
@@ -157,7 +155,7 @@ bool Dispatcher::start_one() {
   return false;
 }
 
-// A bucket that is taken back uses its tensors until it ends, and a later call may have the same tensors.
+// A bucket that is cancelled uses its tensors until it ends, and a later call may have the same tensors.
 // Once this rank has said how far it is in a plan, no bucket of the plan may start.
 bool Dispatcher::is_held_up(const Item& item) const {
   if (item.origin == Origin::kDiscarded) return false;
@@ -178,13 +176,13 @@ bool Dispatcher::must_wait_for_memory(const Item& item, size_t place) {
   return false;
 }
 
-bool Dispatcher::is_mine(const control::Bucket& response) const {
-  const std::shared_ptr<const Group> group = groups_.find(response.process_set);
+bool Dispatcher::is_mine(const control::Bucket& bucket) const {
+  const std::shared_ptr<const Group> group = groups_.find(bucket.process_set);
   return group != nullptr && group->is_member();
 }
 
 bool Dispatcher::make_batch_of(Item& item) {
-  Result<Batch> made = make_batch(item.response, groups_.find(item.response->process_set), operations_,
+  Result<Batch> made = make_batch(item.bucket, groups_.find(item.bucket->process_set), operations_,
                                   item.origin == Origin::kDiscarded);
   if (!made.is_ok()) {
     failure_ = made.status();
@@ -239,11 +237,11 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
                            .group = batch.group.get(),
                            .spec = batch.spec,
                            .segments = batch.segments,
-                           .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
-                           .may_be_taken_back = item.origin != Origin::kNegotiated,
+                           .prescale = is_reduction(item.bucket->what) ? item.bucket->prescale : 1.0,
+                           .may_be_cancelled = item.origin != Origin::kNegotiated,
                            .generation = item.generation,
                            .activities = item.is_recorded ? &item : nullptr};
-  item.is_taken_back = is_discarded;
+  item.is_cancelled = is_discarded;
   mark_started(batch, true);
   running_.push_back(std::move(owner));
   if (is_discarded) return item.cancellation().discard(call, item.arrivals);
@@ -257,7 +255,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
 void Dispatcher::fail_unsupported(const Batch& batch) {
   const std::string& why = backends_.why_no_devices();
   const Status status{Code::kUnsupported, "no backend of this job can use the memory of tensor " +
-                                              batch.response->entries.front().name +
+                                              batch.bucket->entries.front().name +
                                               (why.empty() ? "" : " (" + why + ")") +
                                               "; copy the tensor to host memory first."};
   if (trace_.wants_details()) record_tensors(batch, std::nullopt, false);
@@ -273,11 +271,10 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
   if (!status.is_ok() && !is_everywhere) {
     failure_ = status;  // the operations end with the epoch, whose status names the culprit
-    if (done.segment)
-      failure_.why = "Tensor " + item.response->entries[*done.segment].name + ": " + status.why;
+    if (done.segment) failure_.why = "Tensor " + item.bucket->entries[*done.segment].name + ": " + status.why;
     return;
   }
-  if (item.is_taken_back) return;
+  if (item.is_cancelled) return;
   if (done.event != nullptr) has_launched_ = true;
   if (item.is_recorded) {
     const CallTrace call = item.record_of(done, monotonic_now());
@@ -307,21 +304,21 @@ void Dispatcher::resume() {
     if (item->is_open_bucket()) item->cancellation().resume(item->id);
 }
 
-void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
+void Dispatcher::cancel(int64_t number, std::span<const int32_t> arrivals) {
   if (!failure_.is_ok()) return;  // the epoch ends
   const auto is_it = [&](const std::unique_ptr<Item>& item) {
-    return item->is_open_bucket() && item->order == static_cast<uint64_t>(bucket);
+    return item->is_open_bucket() && item->order == static_cast<uint64_t>(number);
   };
   if (const auto waiting = std::ranges::find_if(queue_, is_it); waiting != queue_.end()) {
     queue_.erase(waiting);
     return;
   }
   const auto at = std::ranges::find_if(running_, is_it);
-  RUEDA_CHECK(at != running_.end(), "a bucket that all ranks have started is not taken back");
+  RUEDA_CHECK(at != running_.end(), "a bucket that all ranks have started is not cancelled");
   Item& item = **at;
   mark_started(*item.batch, false);
-  item.is_taken_back = true;
-  item.cancellation().take_back(item.id, arrivals);
+  item.is_cancelled = true;
+  item.cancellation().cancel(item.id, arrivals);
 }
 
 void Dispatcher::abort() {
@@ -336,10 +333,10 @@ void Dispatcher::record_tensors(const Batch& batch, std::optional<uint32_t> call
     const std::optional<TensorRef>& ref = batch.tensors[i].ref;
     const bool has_result = is_ok && ref.has_value();
     const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
-    trace_.record(TensorTrace{.name = batch.response->entries[i].name,
+    trace_.record(TensorTrace{.name = batch.bucket->entries[i].name,
                               .dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
                               .shape = shape,
-                              .operation = operation_code(batch.response->what, batch.response->op),
+                              .operation = operation_code(batch.bucket->what, batch.bucket->op),
                               .submitted = ref ? ref->operation->submitted : 0,
                               .call = call.value_or(0),
                               .failed = failed});

@@ -32,13 +32,13 @@ class Dispatcher {
   ~Dispatcher();
 
   void enqueue(control::Response response);
-  // A bucket of a plan. bucket: its number in the plan. If not all ranks start it, it is taken back.
-  void enqueue_planned(control::SharedBucket response, int64_t bucket);
+  // A bucket of a plan, with its number in the plan. If not all ranks start it, it is cancelled.
+  void enqueue_planned(control::SharedBucket bucket, int64_t number);
   // A bucket that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
-  void enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals);
+  void enqueue_discarded(control::Bucket bucket, int64_t number, std::vector<int32_t> arrivals);
   // Whether this bucket of a plan would start at once. This is an estimate: it asks the backend of the last
   // running call, and the bucket may run on another one. A bucket that cannot start yet waits in the queue.
-  [[nodiscard]] bool has_room_for(int64_t bucket) const;
+  [[nodiscard]] bool has_room_for(int64_t number) const;
   bool progress();  // true if anything moved
   // Whether a call has moved since this was asked last.
   bool take_moved() { return std::exchange(has_moved_, false); }
@@ -54,8 +54,8 @@ class Dispatcher {
   // As in backend::Backend. Returns how far the planned batches are, for ranks that may never start them.
   std::vector<control::BucketUnderWay> pause();
   void resume();
-  // Takes back a bucket that not all ranks have started. Its operations stay open.
-  void take_back(int64_t bucket, std::span<const int32_t> arrivals);
+  // Cancels a bucket that not all ranks have started. Its operations stay open.
+  void cancel(int64_t number, std::span<const int32_t> arrivals);
   // The call generation of the responses that are enqueued from now on. It changes at one place of
   // the global order.
   void set_generation(uint16_t generation) {
@@ -70,8 +70,8 @@ class Dispatcher {
 
  private:
   using Item = DispatchItem;  // a response that is queued or under way
-  static control::SharedBucket share(control::Bucket response) {
-    return std::make_shared<const control::Bucket>(std::move(response));
+  static control::SharedBucket share(control::Bucket bucket) {
+    return std::make_shared<const control::Bucket>(std::move(bucket));
   }
   void enqueue(std::unique_ptr<Item> item);
   bool start_what_fits();
@@ -79,7 +79,7 @@ class Dispatcher {
   [[nodiscard]] bool is_held_up(const Item& item) const;
   [[nodiscard]] bool must_wait_for_memory(const Item& item, size_t place);
   void handle_notice(const control::Response& notice);
-  [[nodiscard]] bool is_mine(const control::Bucket& response) const;
+  [[nodiscard]] bool is_mine(const control::Bucket& bucket) const;
   bool make_batch_of(Item& item);
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);

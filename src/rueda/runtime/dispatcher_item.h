@@ -23,7 +23,7 @@ class DispatchItem final : public backend::ActivitySink {
   enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
 
   DispatchItem(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
-      : response(std::move(said)), origin(why), generation(call_generation), order(position) {}
+      : bucket(std::move(said)), origin(why), generation(call_generation), order(position) {}
   explicit DispatchItem(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
@@ -41,11 +41,11 @@ class DispatchItem final : public backend::ActivitySink {
                                .call = call_tag(generation, order),
                                .number = message.number});
   }
-  [[nodiscard]] bool is_call() const { return response != nullptr; }
+  [[nodiscard]] bool is_call() const { return bucket != nullptr; }
   // Changes of process sets, errors and barriers wait for everything before them.
-  [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
-  [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
-  [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
+  [[nodiscard]] bool must_run_alone() const { return !is_call() || bucket->what == Collective::kBarrier; }
+  [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_cancelled; }
+  [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_cancelled; }
 
   [[nodiscard]] backend::Cancellation& cancellation() const {
     backend::Cancellation* const found = backend->cancellation();
@@ -53,7 +53,7 @@ class DispatchItem final : public backend::ActivitySink {
     return *found;
   }
 
-  control::SharedBucket response;           // null: a notice
+  control::SharedBucket bucket;             // null: a notice
   std::optional<control::Response> notice;  // a response that is no call
   Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
@@ -62,7 +62,7 @@ class DispatchItem final : public backend::ActivitySink {
   std::optional<Batch> batch;     // once it is made
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
-  bool is_taken_back = false;     // it has no result
+  bool is_cancelled = false;      // it has no result
   TraceSink* messages = nullptr;  // null: its messages are not recorded
   bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded

@@ -37,11 +37,12 @@ Engine::Engine(Session session)
                     .channel = channel_,
                     .trace = recording_.timeline(),
                     .counters = counters_}),
-      verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
+      failure_detector_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond),
+                        monotonic_now()),
       observer_(session_, operations_, monotonic_now()),
-      farewell_(session_.me, session_.size()),
+      shutdown_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
-  verdicts_.agents([this](Rank rank) { return observer_.agent_of(rank); });
+  failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (session_.meters) counters_.meters = session_.meters;
   recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;
@@ -63,7 +64,7 @@ Engine::~Engine() {
 }
 
 void Engine::shutdown() {
-  farewell_.leave();
+  shutdown_.leave();
   driver_.wake();
   // Bounded: the ordered operations complete, or a silent peer is lost after RUEDA_PEER_TIMEOUT_SECONDS.
   driver_.join();
@@ -78,32 +79,32 @@ void Engine::ended() {
 bool Engine::turn() {
   // What is submitted while ranks leave fails when they have left.
   bool moved =
-      farewell_.is_running() ? negotiation_.take_submissions() : !operations_.take_submitted().empty();
+      shutdown_.is_running() ? negotiation_.take_submissions() : !operations_.take_submitted().empty();
   if (session_.links) {
     moved = session_.links->progress(session_.on_data) || moved;
     moved = handle_messages() || moved;
     handle_losses();
-    if (farewell_.is_closed()) return true;
+    if (shutdown_.is_closed()) return true;
   }
   const Nanos now = monotonic_now();
-  if (is_coordinator() && farewell_.is_running()) {
+  if (is_coordinator() && shutdown_.is_running()) {
     const Status stalled = negotiation_.report_stalls(now, observer_.waits_in_plan());
-    if (!stalled.is_ok()) carry_out(Verdicts::End{.why = stalled});
-    if (farewell_.is_closed()) return true;
+    if (!stalled.is_ok()) carry_out(FailureDetector::End{.why = stalled});
+    if (shutdown_.is_closed()) return true;
     moved = negotiation_.begin_round(now) || moved;
   }
   moved = dispatcher_.progress() || moved;
   moved = negotiation_.run_plan(now) || moved;
-  if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
-  if (farewell_.is_closed()) return true;
+  if (!dispatcher_.failure().is_ok()) carry_out(failure_detector_.on_failure(dispatcher_.failure(), now));
+  if (shutdown_.is_closed()) return true;
   if (session_.links) {
     if (observer_.take_news() && !is_coordinator()) send_facts(now);
     if (observer_.is_due(now)) look_around(now);
-    carry_out(verdicts_.tick(now));
+    carry_out(failure_detector_.tick(now));
     recording_.look_at_links(*session_.links, now, *counters_.meters);
   }
-  note_engagement(now);
-  carry_out(farewell_.tick(state_for_farewell()));
+  note_participation(now);
+  carry_out(shutdown_.tick(state_for_shutdown()));
   return moved;
 }
 
@@ -113,20 +114,20 @@ bool Engine::look_closely(const std::atomic<bool>& is_done) {
   for (int look = 0; look < kCloseLooks && !is_done.load(std::memory_order_acquire); ++look) {
     if (is_on_wires && !session_.links->progress(session_.on_data)) continue;
     const bool has_moved = dispatcher_.progress();
-    if (has_moved) note_engagement(std::nullopt);
+    if (has_moved) note_participation(std::nullopt);
     if (has_moved || is_on_wires) return true;
   }
   return false;
 }
 
 Nanos Engine::next_event(Nanos now) const {
-  const Nanos next = std::min(
-      {verdicts_.next_event(), observer_.next_event(), negotiation_.next_event(now, farewell_.is_running())});
-  return farewell_.is_running() ? next : std::min(next, now + kLeavingLook);
+  const Nanos next = std::min({failure_detector_.next_event(), observer_.next_event(),
+                               negotiation_.next_event(now, shutdown_.is_running())});
+  return shutdown_.is_running() ? next : std::min(next, now + kLeavingLook);
 }
 
 bool Engine::has_due_times(Nanos now) const {
-  return !farewell_.is_running() || verdicts_.is_undecided() || negotiation_.has_due_times(now);
+  return !shutdown_.is_running() || failure_detector_.is_undecided() || negotiation_.has_due_times(now);
 }
 
 bool Engine::is_quiet() const {
@@ -134,7 +135,7 @@ bool Engine::is_quiet() const {
 }
 
 bool Engine::prepare_sleep() {
-  if (operations_.has_submitted() || farewell_.has_news()) return false;
+  if (operations_.has_submitted() || shutdown_.has_news()) return false;
   return session_.backends->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
 }
 
@@ -144,8 +145,8 @@ bool Engine::handle_messages() {
   const std::vector<ControlMessage> messages = session_.links->take_control();
   const Nanos now = monotonic_now();
   for (const ControlMessage& message : messages) {
-    if (farewell_.is_closed()) break;
-    verdicts_.heard(message.from, now);
+    if (shutdown_.is_closed()) break;
+    failure_detector_.heard(message.from, now);
     observer_.heard(message.from, now);
     handle_message(message, now);
   }
@@ -154,20 +155,22 @@ bool Engine::handle_messages() {
 
 void Engine::handle_message(const ControlMessage& message, Nanos now) {
   using control::MessageType;
-  const auto refuse = [&](const Status& status) { carry_out(verdicts_.refused(message.from, status.why)); };
+  const auto refuse = [&](const Status& status) {
+    carry_out(failure_detector_.refused(message.from, status.why));
+  };
   switch (message.type) {
     case MessageType::kRequests:
     case MessageType::kResponses:
     case MessageType::kPlanDepart:
     case MessageType::kPlanFreeze:
     case MessageType::kPlanPosition: {
-      const Status read = negotiation_.on_message(message, now, farewell_.is_running());
+      const Status read = negotiation_.on_message(message, now, shutdown_.is_running());
       return read.is_ok() ? void() : refuse(read);
     }
     case MessageType::kHeartbeat: {
       const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(message.payload);
       if (!heartbeat.is_ok()) return refuse(heartbeat.status());
-      return carry_out(verdicts_.on_heartbeat(message.from, heartbeat.value(), now));
+      return carry_out(failure_detector_.on_heartbeat(message.from, heartbeat.value(), now));
     }
     case MessageType::kFacts: {
       Result<control::Facts> facts = control::decode_facts(message.payload);
@@ -177,14 +180,14 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     case MessageType::kAbort: {
       const Result<control::Abort> abort = control::decode_abort(message.payload);
       if (!abort.is_ok()) return refuse(abort.status());
-      return carry_out(verdicts_.on_abort(message.from, abort.value(), monotonic_now()));
+      return carry_out(failure_detector_.on_abort(message.from, abort.value(), monotonic_now()));
     }
     case MessageType::kShutdown: {
       const Rank leaver = is_coordinator() ? message.from : control::decode_rank(message.payload);
-      return carry_out(farewell_.on_shutdown(leaver, state_for_farewell()));
+      return carry_out(shutdown_.on_shutdown(leaver, state_for_shutdown()));
     }
     case MessageType::kDone:
-      return farewell_.on_done(message.from);
+      return shutdown_.on_done(message.from);
     case MessageType::kStallReport: {
       const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
       RUEDA_LOG(kWarning, text);
@@ -199,41 +202,42 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
 
 void Engine::handle_losses() {
   for (const transport::Loss& loss : session_.links->take_losses()) {
-    if (farewell_.is_closed()) return;
+    if (shutdown_.is_closed()) return;
     if (loss.peer < 0) continue;
     const bool carries_control = loss.channel == kControlChannel;
     RUEDA_LOG(kDebug, "channel " + std::to_string(loss.channel) + ": " + loss.status.why);
-    if (farewell_.phase() != Farewell::Phase::kStopped)
-      carry_out(verdicts_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
+    if (shutdown_.phase() != Shutdown::Phase::kStopped)
+      carry_out(failure_detector_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
     else if (carries_control)
-      farewell_.on_loss(loss.peer);
+      shutdown_.on_loss(loss.peer);
   }
 }
 
 void Engine::send_facts(Nanos now) {
   control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
-  facts.presence = engagement_.at(now);
+  facts.participation = participation_.at(now);
   channel_.send(kCoordinator, control::MessageType::kFacts, control::encode(facts));
 }
 
 // It looks at the clock only when something changes, unless it is given the time.
-void Engine::note_engagement(std::optional<Nanos> now) {
+void Engine::note_participation(std::optional<Nanos> now) {
   const bool is_waiting = negotiation_.awaits_answers();
   const bool in_any = is_waiting || !dispatcher_.is_idle();
   const bool in_world = in_any && (dispatcher_.is_in_world() || (is_waiting && negotiation_.awaits_world()));
-  if (!engagement_.is(in_world, in_any)) engagement_.note(in_world, in_any, now ? *now : monotonic_now());
+  if (!participation_.is(in_world, in_any))
+    participation_.note(in_world, in_any, now ? *now : monotonic_now());
 }
 
 void Engine::look_around(Nanos now) {
   const std::vector<Rank> late =
       observer_.look(negotiation_.place_in_plan(now),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
-  for (const control::Sighting& sighting : observer_.held(now)) verdicts_.held(sighting, now);
+  for (const control::PeerProcess& peer : observer_.held(now)) failure_detector_.held(peer, now);
   const Rank watched = is_coordinator() ? session_.size() : kCoordinator + 1;
   for (Rank peer = 0; peer < watched; ++peer)
-    if (peer != session_.me) verdicts_.host_silence(peer, session_.links->host_silence(peer), now);
+    if (peer != session_.me) failure_detector_.host_silence(peer, session_.links->host_silence(peer), now);
   if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
-  for (const control::Awaited::Wait& one : observer_.take_awaited())
+  for (const control::StragglerDetector::Wait& one : observer_.take_waits())
     counters_.meters->waited_for(one.rank, one.waited);
   for (const Rank rank : late) {
     if (rank != session_.me)

@@ -1,9 +1,9 @@
 // The engine of one epoch. It joins control to backends: submissions go to the coordinator, responses come
 // back in one global order and run, peers are watched, and everything in flight fails at once with a named
 // culprit when the epoch breaks. Its work is divided into four jobs: the driver (which thread does the work,
-// and how it sleeps), the negotiation (what runs next), the verdicts (what a loss means) and the farewell
-// (how ranks leave in good order). This class passes events to them and carries out what they decide. Public
-// members: any thread, unless they say otherwise.
+// and how it sleeps), the negotiation (what runs next), the failure detector (what a loss means) and the
+// shutdown (how ranks leave in good order). This class passes events to them and carries out what they
+// decide. Public members: any thread, unless they say otherwise.
 #pragma once
 
 #include <atomic>
@@ -17,15 +17,15 @@
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/driver.h"
-#include "rueda/runtime/engagement.h"
-#include "rueda/runtime/farewell.h"
+#include "rueda/runtime/failure_detector.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/negotiation.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/participation_clock.h"
 #include "rueda/runtime/recording.h"
 #include "rueda/runtime/session.h"
-#include "rueda/runtime/verdicts.h"
+#include "rueda/runtime/shutdown.h"
 
 namespace rueda::runtime {
 
@@ -59,7 +59,9 @@ class Engine final : private Work {
   void input_ends() { observer_.input_ends(); }
   [[nodiscard]] Nanos input_since() const { return observer_.input_since(); }  // 0: it does not wait
 
-  [[nodiscard]] std::vector<control::Awaited::Straggler> stragglers() const { return observer_.stragglers(); }
+  [[nodiscard]] std::vector<control::StragglerDetector::Straggler> stragglers() const {
+    return observer_.stragglers();
+  }
 
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop.
   // Bounded in time.
@@ -88,7 +90,7 @@ class Engine final : private Work {
   // ---- what the driver drives ----
   bool turn() override;
   bool look_closely(const std::atomic<bool>& is_done) override;
-  [[nodiscard]] bool is_over() const override { return farewell_.is_closed(); }
+  [[nodiscard]] bool is_over() const override { return shutdown_.is_closed(); }
   void ended() override;
   [[nodiscard]] Nanos next_event(Nanos now) const override;
   [[nodiscard]] bool has_due_times(Nanos now) const override;
@@ -103,22 +105,22 @@ class Engine final : private Work {
   bool handle_messages();
   void handle_message(const ControlMessage& message, Nanos now);
   void handle_losses();
-  [[nodiscard]] EngineState state_for_farewell() const;
+  [[nodiscard]] EngineState state_for_shutdown() const;
 
   // ---- what was decided ----
-  void carry_out(const Verdicts::Actions& actions);
-  void carry_out(const Verdicts::Ping& ping);
-  void carry_out(const Verdicts::Answer& answer);
-  void carry_out(const Verdicts::Clock& clock);
-  void carry_out(const Verdicts::Report& report);
-  void carry_out(const Verdicts::End& end);
-  void carry_out(const FarewellActions& actions);
-  void carry_out(FarewellAction action);
+  void carry_out(const FailureDetector::Actions& actions);
+  void carry_out(const FailureDetector::Ping& ping);
+  void carry_out(const FailureDetector::Answer& answer);
+  void carry_out(const FailureDetector::Clock& clock);
+  void carry_out(const FailureDetector::Report& report);
+  void carry_out(const FailureDetector::End& end);
+  void carry_out(const ShutdownActions& actions);
+  void carry_out(ShutdownAction action);
   void stop();
-  void tell_end(const Verdicts::End& end);
+  void tell_end(const FailureDetector::End& end);
   void send_facts(Nanos now);
   void look_around(Nanos now);
-  void note_engagement(std::optional<Nanos> now);
+  void note_participation(std::optional<Nanos> now);
   [[nodiscard]] Status shut_down_status() const;
 
   Session session_;
@@ -129,10 +131,10 @@ class Engine final : private Work {
   ControlChannel channel_;
   Dispatcher dispatcher_;
   Negotiation negotiation_;
-  Verdicts verdicts_;
+  FailureDetector failure_detector_;
   Observer observer_;
-  Engagement engagement_;
-  Farewell farewell_;
+  ParticipationClock participation_;
+  Shutdown shutdown_;
   std::atomic<Rank> lost_rank_{-1};
   Driver driver_;  // last: its thread uses everything above
 };

@@ -1,4 +1,4 @@
-// How an epoch ends: what the engine does when the verdicts and the farewell have decided.
+// How an epoch ends: what the engine does when the failure detector and the shutdown have decided.
 
 #include <utility>
 #include <variant>
@@ -22,7 +22,7 @@ Status Engine::shut_down_status() const {
       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
       "a collective after one of the ranks finished execution. If the shutdown was caused by an exception, "
       "you should see it in the log before the first shutdown message.";
-  const Rank leaver = farewell_.first_leaver();
+  const Rank leaver = shutdown_.first_leaver();
   if (leaver >= 0 && leaver < session_.size()) {
     const std::string who = describe(leaver, (*session_.all)[static_cast<size_t>(leaver)]);
     text += " The first to leave was " + who + ".";
@@ -30,41 +30,41 @@ Status Engine::shut_down_status() const {
   return {Code::kShutDown, std::move(text)};
 }
 
-void Engine::carry_out(const Verdicts::Actions& actions) {
-  for (const Verdicts::Action& action : actions)
+void Engine::carry_out(const FailureDetector::Actions& actions) {
+  for (const FailureDetector::Action& action : actions)
     std::visit([this](const auto& one) { carry_out(one); }, action);
 }
 
-void Engine::carry_out(const Verdicts::Ping& ping) {
+void Engine::carry_out(const FailureDetector::Ping& ping) {
   const control::Heartbeat heartbeat{.sent = monotonic_now(), .echo_sent = 0, .echo_received = 0};
   const Bytes payload = control::encode(heartbeat);
   for (const Rank peer : ping.to) channel_.send(peer, control::MessageType::kHeartbeat, payload);
   // The others say in their answers how long they have taken part until now.
   const bool asks_all = std::cmp_equal(ping.to.size() + 1, session_.size());
   if (is_coordinator() && asks_all)
-    observer_.on_presence(session_.me, engagement_.at(heartbeat.sent), heartbeat.sent);
+    observer_.on_participation(session_.me, participation_.at(heartbeat.sent), heartbeat.sent);
 }
 
-void Engine::carry_out(const Verdicts::Answer& answer) {
+void Engine::carry_out(const FailureDetector::Answer& answer) {
   const control::Heartbeat heartbeat{
       .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
   channel_.send(answer.to, control::MessageType::kHeartbeat, control::encode(heartbeat));
   if (!is_coordinator()) send_facts(monotonic_now());
 }
 
-void Engine::carry_out(const Verdicts::Clock& clock) {
+void Engine::carry_out(const FailureDetector::Clock& clock) {
   const trace::ClockSample& sample = clock.sample;
   recording_.timeline().record(TraceSpan{
       .kind = SpanKind::kClock, .begin = sample.at, .end = sample.round_trip, .value = sample.offset});
 }
 
-void Engine::carry_out(const Verdicts::Report& report) {
+void Engine::carry_out(const FailureDetector::Report& report) {
   channel_.send(kCoordinator, control::MessageType::kAbort, control::encode(report.abort));
 }
 
-void Engine::carry_out(const Verdicts::End& end) {
-  if (farewell_.is_closed()) return;
-  farewell_.close();
+void Engine::carry_out(const FailureDetector::End& end) {
+  if (shutdown_.is_closed()) return;
+  shutdown_.close();
   lost_rank_ = end.lost;
   // All ranks were told to end. They need not do it at the same time.
   if (end.why.code == Code::kPeerLost && status::is_being_ended(session_.stop_file)) {
@@ -85,7 +85,7 @@ void Engine::carry_out(const Verdicts::End& end) {
   operations_.close(end.why);
 }
 
-void Engine::tell_end(const Verdicts::End& end) {
+void Engine::tell_end(const FailureDetector::End& end) {
   // From a rank other than the coordinator, an abort that names a lost rank would be a report.
   const Rank named = is_coordinator() ? end.lost : -1;
   Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
@@ -96,28 +96,28 @@ void Engine::tell_end(const Verdicts::End& end) {
   channel_.flush(kNewsWait, session_.on_data);
 }
 
-EngineState Engine::state_for_farewell() const {
+EngineState Engine::state_for_shutdown() const {
   // What was launched on a device must end there while the ranks still watch one another.
   const bool is_idle = dispatcher_.is_idle() && session_.backends->is_idle();
   return {.has_plan = negotiation_.has_plan(), .is_idle = is_idle};
 }
 
-void Engine::carry_out(const FarewellActions& actions) {
-  for (const FarewellAction action : actions) carry_out(action);
+void Engine::carry_out(const ShutdownActions& actions) {
+  for (const ShutdownAction action : actions) carry_out(action);
 }
 
-void Engine::carry_out(FarewellAction action) {
+void Engine::carry_out(ShutdownAction action) {
   using control::MessageType;
   switch (action) {
-    case FarewellAction::kAskToLeave:
+    case ShutdownAction::kAskToLeave:
       return channel_.send(kCoordinator, MessageType::kShutdown, {});
-    case FarewellAction::kEndPlan:
+    case ShutdownAction::kEndPlan:
       return negotiation_.depart("a rank leaves");
-    case FarewellAction::kTellOthers:
-      return channel_.broadcast(MessageType::kShutdown, control::encode_rank(farewell_.first_leaver()));
-    case FarewellAction::kStop:
+    case ShutdownAction::kTellOthers:
+      return channel_.broadcast(MessageType::kShutdown, control::encode_rank(shutdown_.first_leaver()));
+    case ShutdownAction::kStop:
       return stop();
-    case FarewellAction::kReleaseAll:
+    case ShutdownAction::kReleaseAll:
       channel_.broadcast(MessageType::kDone, {});
       return channel_.flush(kReleaseWait, session_.on_data);
   }

@@ -26,9 +26,9 @@ backend::StagedOptions staged_options(const Session& session) {
   return {.section_bytes = static_cast<size_t>(session.all->front().staging_bytes)};
 }
 
-std::shared_ptr<backend::Shuttles> make_shuttles(const Session& session) {
-  return std::make_shared<backend::Shuttles>(session.devices, ringer(session.doorbell),
-                                             staged_options(session).section_bytes);
+std::shared_ptr<backend::DeviceCopiers> make_copiers(const Session& session) {
+  return std::make_shared<backend::DeviceCopiers>(session.devices, ringer(session.doorbell),
+                                                  staged_options(session).section_bytes);
 }
 
 // The ranks of one host, by what rank 0 has set.
@@ -53,29 +53,29 @@ backend::PeerOptions peer_options(const Session& session, bool warns_of_shared_g
 }
 
 std::unique_ptr<backend::Backend> stage(const Session& session, std::unique_ptr<backend::Backend> host,
-                                        std::shared_ptr<backend::Shuttles> shuttles,
+                                        std::shared_ptr<backend::DeviceCopiers> copiers,
                                         bool warns_of_shared_gpu) {
   return std::make_unique<backend::StagedBackend>(std::move(host), session.devices,
                                                   peer_options(session, warns_of_shared_gpu),
-                                                  std::move(shuttles), staged_options(session));
+                                                  std::move(copiers), staged_options(session));
 }
 
 Status add_nccl(Session& session, SessionBackends& backends) {
   const NcclChoice choice = choose_nccl(*session.all);
   if (!choice.is_used) return {Code::kUnavailable, choice.why_not};
-  std::unique_ptr<backend::Backend> host = backends.make_for_meetings();
+  std::unique_ptr<backend::Backend> host = backends.make_for_host_sync();
   if (host != nullptr)
-    host = stage(session, std::move(host), make_shuttles(session), false);  // NCCL's backend warns itself
+    host = stage(session, std::move(host), make_copiers(session), false);  // NCCL's backend warns itself
   backends.for_devices.push_back(make_nccl_backend(session, std::move(host)));
   return Status::ok();
 }
 
 // Every backend for host memory now takes device memory as well.
 Status add_staged(Session& session, SessionBackends& backends) {
-  const auto shuttles = make_shuttles(session);
+  const auto copiers = make_copiers(session);
   const bool is_alone = backends.for_devices.empty();
   for (std::unique_ptr<backend::Backend>& each : backends.for_hosts)
-    each = stage(session, std::move(each), shuttles, is_alone);
+    each = stage(session, std::move(each), copiers, is_alone);
   return Status::ok();
 }
 

@@ -26,8 +26,8 @@ std::string why_no_devices(const std::vector<PeerInfo>& all);
 // Those of a session, best first. The table has those for devices before those for hosts.
 struct SessionBackends {
   std::vector<std::unique_ptr<backend::Backend>> for_devices, for_hosts;
-  // Makes a backend for host memory on the meeting channel; null in a job of one rank.
-  std::function<std::unique_ptr<backend::Backend>()> make_for_meetings;
+  // Makes a backend for host memory on the sync channel; null in a job of one rank.
+  std::function<std::unique_ptr<backend::Backend>()> make_for_host_sync;
 };
 
 // Adds the backends for device memory, if all ranks have CUDA: those of RUEDA_GPU_OPERATIONS and what is

@@ -35,7 +35,7 @@ Result<bool> LearnedPlans::accept(control::Response& response) {
   return true;
 }
 
-Status LearnedPlans::on_position(Rank from, const control::PlanNews& news) {
+Status LearnedPlans::on_position(Rank from, const control::PlanReport& news) {
   Result<control::PlannerActions> actions = planner_.on_position(from, news);
   if (!actions.is_ok()) return actions.status();
   carry_out(std::move(actions).value());

@@ -20,14 +20,14 @@ namespace rueda::runtime {
 // Actions of the planner that Negotiation carries out.
 struct PlanCallbacks {
   // To the coordinator; on rank 0 to itself.
-  std::function<void(control::MessageType, const control::PlanNews&)> tell_coordinator;
+  std::function<void(control::MessageType, const control::PlanReport&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
   std::function<void()> bucket_starts;
   std::function<void()> plan_begins;
   std::function<void(const std::string& why)> plan_is_over;
   // Coordinator only: to every rank, itself included.
-  std::function<void(const control::PlanNews&)> freeze_all;
+  std::function<void(const control::PlanReport&)> freeze_all;
   std::function<void(std::vector<control::Response>)> respond;
 };
 
@@ -49,9 +49,9 @@ class LearnedPlans {
   // Departs if a thread waits for a tensor that cannot complete, or if the other ranks do not start a bucket.
   void watch(Nanos now);
   [[nodiscard]] Nanos next_event() const { return planner_.next_event(dispatcher_.is_idle()); }
-  void on_freeze(const control::PlanNews& news) { carry_out(planner_.on_freeze(news)); }
+  void on_freeze(const control::PlanReport& news) { carry_out(planner_.on_freeze(news)); }
   void depart(const std::string& why) { carry_out(planner_.depart(why)); }
-  [[nodiscard]] control::Planner::Place place(Nanos now) const {
+  [[nodiscard]] control::Planner::Progress place(Nanos now) const {
     return planner_.place(now, dispatcher_.is_idle());
   }
   [[nodiscard]] int64_t plans_begun() const { return planner_.plans_begun(); }
@@ -65,9 +65,9 @@ class LearnedPlans {
   [[nodiscard]] control::Planner& planner() { return planner_; }
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return planner_.holds_back(); }
-  void on_depart(const control::PlanNews& news) { carry_out(planner_.on_depart(news)); }
+  void on_depart(const control::PlanReport& news) { carry_out(planner_.on_depart(news)); }
   // Fails if the position cannot be true.
-  Status on_position(Rank from, const control::PlanNews& news);
+  Status on_position(Rank from, const control::PlanReport& news);
 
   // Carries out the actions in order. One may lead to further events, whose actions are carried out before
   // the rest; no decision is under way then.
@@ -81,7 +81,7 @@ class LearnedPlans {
   void carry_out(control::PlanOver&);
   void carry_out(control::StartBucket& started);
   void carry_out(control::SetGeneration& set) { dispatcher_.set_generation(set.generation); }
-  void carry_out(control::Cancel& cancelled) { dispatcher_.take_back(cancelled.number, cancelled.arrivals); }
+  void carry_out(control::Cancel& cancelled) { dispatcher_.cancel(cancelled.number, cancelled.arrivals); }
   void carry_out(control::Resume&) { dispatcher_.resume(); }
   void carry_out(control::Discard& discarded);
   void carry_out(control::FreezeAll& frozen) { callbacks_.freeze_all(frozen.news); }

@@ -42,13 +42,13 @@ Status too_large(size_t bytes) {
 
 size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all) ? 1 : kMaxDataChannels; }
 
-bool has_meeting_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
+bool has_sync_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
     : transports_(std::move(transports)),
       me_(me),
       all_(all),
-      data_channels_(data_channels(all) + (has_meeting_channel(all) ? 1 : 0)),
+      data_channels_(data_channels(all) + (has_sync_channel(all) ? 1 : 0)),
       peers_(all.size()) {}
 
 // Both ranks of a pair make the same choice, because they go through the transports in the same order.
@@ -57,7 +57,7 @@ Status Links::begin_connecting(Rank peer) {
   for (const OpenTransport& open : transports_) {
     const auto address = info.addresses.find(open.transport->name());
     if (address == info.addresses.end()) continue;
-    if (open.reach == Reach::kHost && !are_on_one_host(all_, me_, peer)) continue;
+    if (open.scope == TransportScope::kHost && !are_on_one_host(all_, me_, peer)) continue;
     if (!open.transport->reaches(address->second)) continue;
     peers_[static_cast<size_t>(peer)].transport = open.transport.get();
     for (size_t channel = 0; channel < data_channels_; ++channel)

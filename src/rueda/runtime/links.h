@@ -34,7 +34,7 @@ constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 
 size_t data_channels(const std::vector<PeerInfo>& all);
 // Whether there is one more data channel, after those: a backend for device memory meets the other ranks
 // there.
-bool has_meeting_channel(const std::vector<PeerInfo>& all);
+bool has_sync_channel(const std::vector<PeerInfo>& all);
 
 // A control message that has arrived.
 struct ControlMessage {

@@ -109,8 +109,8 @@ void MemoryInUse::is_waited_for(const Operation& operation) {
   }
 }
 
-MemoryInUse::Obstacle MemoryInUse::before(const Operation& operation, size_t index) {
-  Obstacle found;
+MemoryInUse::Conflicts MemoryInUse::before(const Operation& operation, size_t index) {
+  Conflicts found;
   for_each_conflict(operation, index, [&](Use& use) {
     if (use.event != nullptr)
       found.events.push_back(use.event);

@@ -29,12 +29,12 @@ class MemoryInUse {
   // Whatever the program does next with the memory of this operation, whose calls were launched, runs after
   // them.
   void is_waited_for(const Operation& operation);
-  struct Obstacle {
+  struct Conflicts {
     bool is_running = false;  // a call that has started uses the memory
     DeviceEvents events;      // and launched calls, which may have ended since
   };
   // What this tensor has to wait for before it may start.
-  [[nodiscard]] Obstacle before(const Operation& operation, size_t index);
+  [[nodiscard]] Conflicts before(const Operation& operation, size_t index);
   // Launched calls whose memory is remembered, if there are so many that they should be looked through;
   // then those that have ended are to be forgotten.
   [[nodiscard]] DeviceEvents to_look_through() const;

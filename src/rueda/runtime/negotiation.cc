@@ -7,8 +7,8 @@
 #include "rueda/base/check.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
+#include "rueda/runtime/backend_traits.h"
 #include "rueda/runtime/backends.h"
-#include "rueda/runtime/treatment.h"
 
 namespace rueda::runtime {
 namespace {
@@ -30,20 +30,20 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .stall_warning = nanos(session.config.stall_warning_s, kSecond),
           .stall_shutdown = nanos(session.config.stall_shutdown_s, kSecond),
           .process_sets = groups.without_world(),
-          .treatment_of = treatments_of(*session.backends, groups),
+          .traits_of = make_traits_lookup(*session.backends, groups),
           .who = [all = session.all.get()](Rank rank) {
             return describe(rank, (*all)[static_cast<size_t>(rank)]);
           }};
 }
 
 // A size that the user has chosen holds for all backends.
-control::Treatments plan_treatments(const Session& session, const Groups& groups) {
-  control::Treatments treatments = treatments_of(*session.backends, groups);
-  if (session.config.plan_bucket_bytes == 0) return treatments;
-  return [treatments](int32_t process_set, const control::Terms& terms) {
-    control::Treatment treatment = treatments(process_set, terms);
-    treatment.bucket_bytes = 0;
-    return treatment;
+control::BackendTraitsLookup plan_traits(const Session& session, const Groups& groups) {
+  control::BackendTraitsLookup traits_lookup = make_traits_lookup(*session.backends, groups);
+  if (session.config.plan_bucket_bytes == 0) return traits_lookup;
+  return [traits_lookup](int32_t process_set, const control::Terms& terms) {
+    control::BackendTraits traits = traits_lookup(process_set, terms);
+    traits.bucket_bytes = 0;
+    return traits;
   };
 }
 
@@ -57,7 +57,7 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
           .bucket_bytes = std::min(bucket_bytes, fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
-          .treatment_of = plan_treatments(session, groups),
+          .traits_of = plan_traits(session, groups),
           .patience = 2 * longest_stall + kSecond};
 }
 
@@ -78,7 +78,7 @@ Negotiation::Negotiation(Parts parts)
 
 PlanCallbacks Negotiation::plan_callbacks() {
   PlanCallbacks callbacks;
-  callbacks.tell_coordinator = [this](control::MessageType type, const control::PlanNews& news) {
+  callbacks.tell_coordinator = [this](control::MessageType type, const control::PlanReport& news) {
     if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
     if (type == control::MessageType::kPlanDepart) return plans_.on_depart(news);
     const Status counted = plans_.on_position(parts_.session.me, news);
@@ -90,7 +90,7 @@ PlanCallbacks Negotiation::plan_callbacks() {
   callbacks.plan_is_over = [this](const std::string& why) {
     parts_.trace.record(instant_span(SpanKind::kPlanEnds, why));
   };
-  callbacks.freeze_all = [this](const control::PlanNews& news) {
+  callbacks.freeze_all = [this](const control::PlanReport& news) {
     parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
     plans_.on_freeze(news);
   };
@@ -219,7 +219,7 @@ Status Negotiation::on_message(const ControlMessage& message, Nanos now, bool ac
 }
 
 Status Negotiation::on_plan_news(const ControlMessage& message) {
-  const Result<control::PlanNews> news = control::decode_plan_news(message.payload);
+  const Result<control::PlanReport> news = control::decode_plan_news(message.payload);
   const bool is_for_me = (message.type == control::MessageType::kPlanFreeze) != is_coordinator();
   if (!news.is_ok()) return news.status();
   if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};

@@ -43,7 +43,7 @@ class Negotiation {
   Status report_stalls(Nanos now, std::vector<control::StalledTensor> in_plan);
   // Rank 0: what is negotiated and has waited for so long or longer.
   [[nodiscard]] std::vector<control::StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
-  [[nodiscard]] control::Planner::Place place_in_plan(Nanos now) const { return plans_.place(now); }
+  [[nodiscard]] control::Planner::Progress place_in_plan(Nanos now) const { return plans_.place(now); }
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // A control message about which tensors run. Fails if this rank must refuse it.

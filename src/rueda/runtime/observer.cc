@@ -22,7 +22,7 @@ constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
 constexpr Nanos kShortestSilence = kSecond;  // of a host; TCP tries a lost segment again after 200 ms
 
-std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
+std::vector<Rank> watched_of(Rank me, const std::vector<PeerInfo>& all) {
   std::vector<Rank> after, before;
   for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank)
     if (rank != me && share_pids(all, rank, me)) (rank > me ? after : before).push_back(rank);
@@ -64,10 +64,10 @@ Observer::Observer(const Session& session, const Operations& operations, Nanos n
     : session_(session),
       operations_(operations),
       judge_(judge_options(session), now),
-      awaited_(session.size()),
+      straggler_detector_(session.size()),
       is_silent_(session.config.stall_check_disabled),
       judges_first_(judges_first(session)),
-      wards_(wards_of(session.me, *session.all)),
+      watched_(watched_of(session.me, *session.all)),
       next_look_(session.links ? now : kLongestTime) {
   judge_.on_agents([this](Rank rank) { return agent_of(rank); });
 }
@@ -89,7 +89,7 @@ void Observer::check_numbers(const Tensor& tensor) {
   has_news_ = true;
 }
 
-control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) {
+control::Facts Observer::facts(const control::Planner::Progress& place, Nanos now) {
   const Nanos input_since = input_since_.load();
   const bool is_blocked = operations_.is_awaited(now);
   // It takes some 5 us for each thread of the process. A blocked rank is late for nobody, and this would
@@ -102,8 +102,8 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .plan_started = place.started,
                        .plan_stuck_for = place.stuck_for,
                        .plan_lacks = place.lacks,
-                       .presence = {},
-                       .sightings = sightings_,
+                       .participation = {},
+                       .peer_processes = peer_processes_,
                        .not_finite = {},
                        .unreached = unreached()};
   const std::lock_guard lock(mutex_);
@@ -123,16 +123,16 @@ std::vector<control::Unreached> Observer::unreached() const {
 }
 
 void Observer::look_at_processes(Nanos now) {
-  sightings_.clear();
-  for (const Rank ward : wards_) {
-    const PeerInfo& info = (*session_.all)[static_cast<size_t>(ward)];
+  peer_processes_.clear();
+  for (const Rank watched : watched_) {
+    const PeerInfo& info = (*session_.all)[static_cast<size_t>(watched)];
     const ProcessLook look = look_at_process(info.pid, info.began);
-    const control::Sighting sighting{.of = ward, .state = look.state};
+    const control::PeerProcess peer{.of = watched, .state = look.state};
     const bool is_held = look.state == ProcessState::kStopped || look.state == ProcessState::kTraced;
-    if (is_held) sightings_.push_back(sighting);
+    if (is_held) peer_processes_.push_back(peer);
     // If rank 0 is held, the rank before it says so: rank 0 cannot.
-    if (is_coordinator() || (ward == kCoordinator && ward == wards_.front()))
-      judge_.on_sighting(sighting, now);
+    if (is_coordinator() || (watched == kCoordinator && watched == watched_.front()))
+      judge_.on_peer(peer, now);
   }
 }
 
@@ -143,9 +143,9 @@ void Observer::read_news(Nanos now) {
   if (!job_news_) return;
   for (const status::HeldProcess& one : job_news_->held) {
     if (one.rank >= session_.size() || share_pids(*session_.all, one.rank, session_.me)) continue;
-    const control::Sighting sighting{.of = one.rank, .state = one.state};
-    sightings_.push_back(sighting);
-    if (is_coordinator() || (one.rank == kCoordinator && judges_first_)) judge_.on_sighting(sighting, now);
+    const control::PeerProcess peer{.of = one.rank, .state = one.state};
+    peer_processes_.push_back(peer);
+    if (is_coordinator() || (one.rank == kCoordinator && judges_first_)) judge_.on_peer(peer, now);
   }
 }
 
@@ -155,7 +155,7 @@ control::Agent Observer::agent_of(Rank rank) const {
   return is_silent ? control::Agent::kSilent : control::Agent::kAnswers;
 }
 
-std::vector<Rank> Observer::look(const control::Planner::Place& place,
+std::vector<Rank> Observer::look(const control::Planner::Progress& place,
                                  const std::vector<control::StalledTensor>& waits, Nanos now,
                                  TraceSink& trace) {
   next_look_ = now + kLookEvery;
@@ -164,7 +164,7 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
   if (is_coordinator()) {
     judge_.on_facts(session_.me, facts(place, now), now);
     const std::lock_guard lock(mutex_);
-    stragglers_ = awaited_.stragglers(now);
+    stragglers_ = straggler_detector_.stragglers(now);
   } else if (judges_first_) {
     judge_.on_unreached(unreached(), now);
   }
@@ -181,7 +181,7 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
   return explained;
 }
 
-std::vector<control::Awaited::Straggler> Observer::stragglers() const {
+std::vector<control::StragglerDetector::Straggler> Observer::stragglers() const {
   const std::lock_guard lock(mutex_);
   return stragglers_;
 }

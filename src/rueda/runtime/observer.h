@@ -13,9 +13,9 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/process.h"
 #include "rueda/base/trace_sink.h"
-#include "rueda/control/awaited.h"
 #include "rueda/control/judge.h"
 #include "rueda/control/planner.h"
+#include "rueda/control/straggler_detector.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/session.h"
 #include "rueda/status/job_news.h"
@@ -37,19 +37,19 @@ class Observer {
 
   void heard(Rank from, Nanos now) { judge_.heard(from, now); }
   void on_facts(Rank from, control::Facts facts, Nanos now) {
-    awaited_.on_presence(from, facts.presence, now);
+    straggler_detector_.on_participation(from, facts.participation, now);
     judge_.on_facts(from, std::move(facts), now);
   }
   // Rank 0: of itself, when it asks all others for theirs.
-  void on_presence(Rank me, const control::Presence& presence, Nanos now) {
-    awaited_.on_presence(me, presence, now);
+  void on_participation(Rank me, const control::Participation& participation, Nanos now) {
+    straggler_detector_.on_participation(me, participation, now);
   }
-  // As Awaited::take().
-  std::vector<control::Awaited::Wait> take_awaited() { return awaited_.take(); }
-  // Any thread: as Awaited::stragglers(), at the last look. Empty on all ranks but 0.
-  [[nodiscard]] std::vector<control::Awaited::Straggler> stragglers() const;
+  // As StragglerDetector::take().
+  std::vector<control::StragglerDetector::Wait> take_waits() { return straggler_detector_.take(); }
+  // Any thread: as StragglerDetector::stragglers(), at the last look. Empty on all ranks but 0.
+  [[nodiscard]] std::vector<control::StragglerDetector::Straggler> stragglers() const;
   // For the coordinator.
-  control::Facts facts(const control::Planner::Place& place, Nanos now);
+  control::Facts facts(const control::Planner::Progress& place, Nanos now);
 
   // Whether it is time to look at processes and to judge.
   [[nodiscard]] bool is_due(Nanos now) const { return now >= next_look_; }
@@ -58,11 +58,11 @@ class Observer {
   [[nodiscard]] Nanos next_event() const { return next_look_; }
   // waits: as for Judge::tick. What is said goes to the log and into the trace. Returns the ranks whose
   // stacks say more about it.
-  std::vector<Rank> look(const control::Planner::Place& place,
+  std::vector<Rank> look(const control::Planner::Progress& place,
                          const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
   // Ranks whose processes are stopped or in a debugger, as far as this rank knows.
-  [[nodiscard]] std::vector<control::Sighting> held(Nanos now) const {
-    return is_coordinator() ? judge_.held(now) : sightings_;
+  [[nodiscard]] std::vector<control::PeerProcess> held(Nanos now) const {
+    return is_coordinator() ? judge_.held(now) : peer_processes_;
   }
   // Of the host of that rank, at the last look.
   [[nodiscard]] control::Agent agent_of(Rank rank) const;
@@ -70,7 +70,7 @@ class Observer {
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
   [[nodiscard]] const std::vector<control::StalledTensor>& waits_in_plan() const { return in_plan_; }
-  // A rank was lost; loss: as Verdicts::End.
+  // A rank was lost; loss: as FailureDetector::End.
   void lost(Rank rank, std::string_view loss, const std::string& why);
 
  private:
@@ -83,12 +83,12 @@ class Observer {
   const Session& session_;
   const Operations& operations_;
   control::Judge judge_;
-  control::Awaited awaited_;
-  bool is_silent_ = false;                    // RUEDA_STALL_CHECK_DISABLE
-  bool judges_first_ = false;                 // this rank says what is wrong with rank 0, on another host
-  std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
-  std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
-  std::optional<status::JobNews> job_news_;   // at the last look
+  control::StragglerDetector straggler_detector_;
+  bool is_silent_ = false;     // RUEDA_STALL_CHECK_DISABLE
+  bool judges_first_ = false;  // this rank says what is wrong with rank 0, on another host
+  std::vector<Rank> watched_;  // ranks of this host whose processes this rank watches
+  std::vector<control::PeerProcess> peer_processes_;  // of watched ranks that do not run, at the last look
+  std::optional<status::JobNews> job_news_;           // at the last look
   std::vector<control::StalledTensor> in_plan_;
   ProcessUse use_;
   Nanos next_look_;
@@ -96,8 +96,8 @@ class Observer {
   std::atomic<int64_t> checked_{0};  // tensors
   std::atomic<bool> has_news_{false};
   mutable std::mutex mutex_;
-  std::optional<control::NotFinite> not_finite_;         // the first
-  std::vector<control::Awaited::Straggler> stragglers_;  // at the last look
+  std::optional<control::NotFinite> not_finite_;                   // the first
+  std::vector<control::StragglerDetector::Straggler> stragglers_;  // at the last look
 };
 
 }  // namespace rueda::runtime

@@ -218,14 +218,14 @@ std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::stri
 
 Operations::Turn Operations::turn_of(const TensorRef& ref) {
   if (!ref.operation->shares_memory.load(std::memory_order_acquire)) return Turn::kNow;
-  MemoryInUse::Obstacle obstacle;
+  MemoryInUse::Conflicts conflicts;
   {
     const std::lock_guard lock(mutex_);
-    obstacle = memory_.before(*ref.operation, ref.index);
+    conflicts = memory_.before(*ref.operation, ref.index);
   }
-  if (obstacle.is_running) return Turn::kAfterCall;
+  if (conflicts.is_running) return Turn::kAfterCall;
   const auto has_happened = [](const auto& event) { return event->outcome().has_value(); };
-  return std::ranges::all_of(obstacle.events, has_happened) ? Turn::kNow : Turn::kAfterDevice;
+  return std::ranges::all_of(conflicts.events, has_happened) ? Turn::kNow : Turn::kAfterDevice;
 }
 
 // Programs that never wait for what they launch would fill the memory.

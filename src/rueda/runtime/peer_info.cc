@@ -192,7 +192,7 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
   return Status::ok();
 }
 
-Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
+Result<RankPlacement> place_of(Rank rank, const std::vector<PeerInfo>& all) {
   // Local ranks are told by the launcher of every rank, or derived for every rank. The two are never mixed.
   const bool is_told = std::all_of(all.begin(), all.end(),
                                    [](const PeerInfo& f) { return f.local_rank >= 0 && f.local_size > 0; });
@@ -210,7 +210,7 @@ Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
   const auto local_rank_of = [&](size_t host, size_t index) {
     return is_told ? all[static_cast<size_t>(members[host][index])].local_rank : static_cast<Rank>(index);
   };
-  Place place;
+  RankPlacement place;
   for (size_t h = 0; h < members.size(); ++h) {
     place.is_homogeneous = place.is_homogeneous && members[h].size() == members.front().size();
     for (size_t i = 0; i < members[h].size(); ++i) {

@@ -85,7 +85,7 @@ bool share_pids(const std::vector<PeerInfo>& all, Rank one, Rank other);
 bool is_one_host(const std::vector<PeerInfo>& all);
 
 // The placement of one rank.
-struct Place {
+struct RankPlacement {
   Rank local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
   bool is_homogeneous = true;
 };
@@ -93,7 +93,7 @@ struct Place {
 // Checks that releases, world sizes, and settings that every rank must have agree. The error names the first
 // one that does not.
 Status check_agreement(const std::vector<PeerInfo>& all);
-Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all);
+Result<RankPlacement> place_of(Rank rank, const std::vector<PeerInfo>& all);
 // Whether the job uses NCCL: if rank 0's settings allow it and all ranks can, with one version. The same on
 // every rank. Which GPU a rank has is known only when it first uses one (backend/nccl/nccl.h).
 struct NcclChoice {

@@ -35,7 +35,7 @@ struct Session {
   Rank me = 0;
   Epoch epoch = 0;
   std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
-  Place place;
+  RankPlacement place;
   std::vector<std::vector<Rank>> process_sets;  // static ones; ids 1, 2, … and 0 for the world
   std::string launcher, launcher_reason;
   std::string stop_file;                      // see status/stop_file.h

@@ -14,10 +14,10 @@ void Suspicions::answered(Rank rank, Nanos asked_at) {
   for (Suspicion& one : open_) one.is_alive = one.is_alive || (one.suspect == rank && asked_at >= one.since);
 }
 
-std::optional<Suspicions::Verdict> Suspicions::judge(Nanos now) const {
+std::optional<Suspicions::Finding> Suspicions::judge(Nanos now) const {
   for (const Suspicion& one : open_) {
     if (one.is_alive || now >= one.since + kAnswerWait)
-      return Verdict{one.reporter, one.suspect, !one.is_alive, one.why};
+      return Finding{one.reporter, one.suspect, !one.is_alive, one.why};
   }
   return std::nullopt;
 }

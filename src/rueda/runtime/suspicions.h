@@ -16,7 +16,7 @@ inline constexpr Nanos kAnswerWait = kSecond;
 
 class Suspicions {
  public:
-  struct Verdict {
+  struct Finding {
     Rank reporter = -1, suspect = -1;
     bool is_lost = false;  // false: both ranks live, and the connection between them broke
     std::string why;       // of the broken channel
@@ -27,7 +27,7 @@ class Suspicions {
   void report(Rank reporter, Rank suspect, std::string why, Nanos now);
   // The rank has answered a heartbeat that was sent at asked_at.
   void answered(Rank rank, Nanos asked_at);
-  [[nodiscard]] std::optional<Verdict> judge(Nanos now) const;
+  [[nodiscard]] std::optional<Finding> judge(Nanos now) const;
   [[nodiscard]] bool is_empty() const { return open_.empty(); }
   [[nodiscard]] Nanos next_event() const { return open_.front().since + kAnswerWait; }  // unless empty
 

@@ -39,9 +39,9 @@ Made make_ucx(const TransportSite& site) {
 }
 
 constexpr auto kKinds = std::to_array<TransportKind>({
-    {"shm", Reach::kHost, make_shm},
-    {"ucx", Reach::kNetwork, make_ucx},
-    {"tcp", Reach::kNetwork, make_tcp},
+    {"shm", TransportScope::kHost, make_shm},
+    {"ucx", TransportScope::kNetwork, make_ucx},
+    {"tcp", TransportScope::kNetwork, make_tcp},
 });
 
 static_assert(std::ranges::equal(kKinds, kTransportNames, {}, &TransportKind::name),
@@ -57,9 +57,9 @@ bool allows(const Config& config, std::string_view transport) {
   return false;
 }
 
-bool allows(const Config& config, Reach reach) {
-  return std::ranges::any_of(kKinds, [&config, reach](const TransportKind& kind) {
-    return kind.reach == reach && allows(config, kind.name);
+bool allows(const Config& config, TransportScope scope) {
+  return std::ranges::any_of(kKinds, [&config, scope](const TransportKind& kind) {
+    return kind.scope == scope && allows(config, kind.name);
   });
 }
 
@@ -73,7 +73,7 @@ TransportAddresses OpenTransports::addresses() const {
   return all;
 }
 
-bool allows_shared_memory(const Config& config) { return allows(config, Reach::kHost); }
+bool allows_shared_memory(const Config& config) { return allows(config, TransportScope::kHost); }
 
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
                                        const transport::Identity& identity,
@@ -82,18 +82,18 @@ Result<OpenTransports> open_transports(const Config& config, const store::World&
   OpenTransports opened;
   for (const TransportKind& kind : transport_kinds()) {
     if (!allows(config, kind.name)) continue;
-    if (kind.reach == Reach::kNetwork && opened.listen_host.empty()) {
+    if (kind.scope == TransportScope::kNetwork && opened.listen_host.empty()) {
       const bool is_local = world.local_size == world.size;
       Result<std::string> host =
           store::choose_address(config.interface, is_local ? "127.0.0.1" : store::rendezvous_host(world));
       if (!host.is_ok()) return host.status();
       opened.listen_host = std::move(host).value();
     }
-    const bool is_for_host = kind.reach == Reach::kHost;
+    const bool is_for_host = kind.scope == TransportScope::kHost;
     Made made = is_for_host && !shared.is_ok()
                     ? Made(shared.status())
                     : kind.make({config, identity, descriptors, opened.listen_host});
-    if (!made.is_ok() && is_for_host && allows(config, Reach::kNetwork)) {
+    if (!made.is_ok() && is_for_host && allows(config, TransportScope::kNetwork)) {
       opened.shared_memory_fault = made.status().why;
       continue;
     }
@@ -101,14 +101,14 @@ Result<OpenTransports> open_transports(const Config& config, const store::World&
       return Status(made.status().code,
                     made.status().why + " Allow tcp with RUEDA_TRANSPORTS=" + default_transports() + ".");
     if (!made.is_ok()) return made.status();
-    opened.list.push_back({kind.reach, std::move(made).value()});
+    opened.list.push_back({kind.scope, std::move(made).value()});
   }
   return opened;
 }
 
 bool offers_shared_memory(const PeerInfo& info) {
   return std::ranges::any_of(transport_kinds(), [&info](const TransportKind& kind) {
-    return kind.reach == Reach::kHost && info.addresses.contains(kind.name);
+    return kind.scope == TransportScope::kHost && info.addresses.contains(kind.name);
   });
 }
 

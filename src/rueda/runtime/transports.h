@@ -24,14 +24,14 @@ struct TransportSite {
   const std::string& listen_host;  // numeric; set if the transport reaches other hosts
 };
 
-enum class Reach : uint8_t {
+enum class TransportScope : uint8_t {
   kHost,     // ranks of one host, which also pass one another what they share
   kNetwork,  // any rank
 };
 
 struct TransportKind {
   std::string_view name;
-  Reach reach;
+  TransportScope scope;
   Result<std::unique_ptr<transport::Transport>> (*make)(const TransportSite& site);
 };
 
@@ -40,7 +40,7 @@ std::span<const TransportKind> transport_kinds();
 
 // A transport that this rank has opened.
 struct OpenTransport {
-  Reach reach = Reach::kNetwork;
+  TransportScope scope = TransportScope::kNetwork;
   std::unique_ptr<transport::Transport> transport;
 };
 

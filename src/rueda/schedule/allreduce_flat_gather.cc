@@ -22,10 +22,10 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
 // With two ranks, the received data waits in scratch until my input has been sent, and is then added into the
 // output. Receiving it directly into the output could deadlock: both ranks would wait until the other takes
 // what they send.
-void reduce_pair(Builder& builder, Rank me, const Slice& own, const Slice& landing) {
+void reduce_pair(Builder& builder, Rank me, const Slice& own, const Slice& recv_slice) {
   const Slice to = output(own.begin, own.count);
-  builder.recv(1 - me, landing);
-  me == 0 ? builder.reduce(to, own, landing) : builder.reduce(to, landing, own);
+  builder.recv(1 - me, recv_slice);
+  me == 0 ? builder.reduce(to, own, recv_slice) : builder.reduce(to, recv_slice, own);
   builder.deliver(to, to);
 }
 

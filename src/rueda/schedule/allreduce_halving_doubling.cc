@@ -88,7 +88,7 @@ class Halving {
     if (!cube_.takes_one_in(me_)) return;
     const Slice own = chunk(Buffer::kInput, round);
     combine(builder_, spec_.op, from_peer(me_ - 1, WireType::kElement), mine(own),
-            landing(round, 0, cube_.size));
+            recv_slice(round, 0, cube_.size));
   }
 
   void halve(int64_t round, int32_t step) {
@@ -104,7 +104,7 @@ class Halving {
     const Operand own = mine(range(held, round, kept, width));
     const Operand got = from_peer(peer, is_raw ? WireType::kElement : builder_.wire_of(sums_));
     const bool is_upper = kept != first;
-    combine(builder_, spec_.op, is_upper ? got : own, is_upper ? own : got, landing(round, kept, width));
+    combine(builder_, spec_.op, is_upper ? got : own, is_upper ? own : got, recv_slice(round, kept, width));
   }
 
   void deliver(int64_t round) {
@@ -141,11 +141,11 @@ class Halving {
             blocks.begin(first + count) - blocks.begin(first)};
   }
 
-  [[nodiscard]] Landing landing(int64_t round, int32_t first, int32_t count) const {
+  [[nodiscard]] CombineTarget recv_slice(int64_t round, int32_t first, int32_t count) const {
     const Slice to = range(sums_.buffer, round, first, count);
-    if (theirs_.count == 0) return {.to = to, .landing = {}};
+    if (theirs_.count == 0) return {.to = to, .recv_slice = {}};
     const int64_t base = sums_.buffer == Buffer::kScratch ? sums_.begin : 0;
-    return {.to = to, .landing = part(theirs_, to.begin - base, to.count)};
+    return {.to = to, .recv_slice = part(theirs_, to.begin - base, to.count)};
   }
 
   Builder& builder_;

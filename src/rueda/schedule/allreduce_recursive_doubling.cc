@@ -38,7 +38,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   int32_t made = 0;
   Slice current = in;
   if (cube.takes_one_in(me)) {
-    const Landing where{.to = sums[made++ % 2], .landing = theirs};
+    const CombineTarget where{.to = sums[made++ % 2], .recv_slice = theirs};
     current = combine(builder, spec.op, from_peer(me - 1, WireType::kElement), mine(in), where).own;
   }
   const int32_t corner = cube.corner_of(me);
@@ -47,7 +47,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     const Rank peer = cube.rank_at(other);
     const bool is_raw = distance == 1 && !cube.takes_one_in(peer);
     const WireType wire = is_raw ? WireType::kElement : WireType::kAccumulator;
-    const Landing where{.to = sums[made++ % 2], .landing = theirs};
+    const CombineTarget where{.to = sums[made++ % 2], .recv_slice = theirs};
     builder.send(peer, current);
     const Operand own = mine(current);
     const Operand got = from_peer(peer, wire);

@@ -57,11 +57,11 @@ class Simulation {
   }
 
  private:
-  struct State {
+  struct StepState {
     int32_t waits_for = 0;
     int64_t channel = -1;
     double ready = 0;  // when all of `after` was complete
-    std::vector<size_t> followers;
+    std::vector<size_t> dependents;
   };
   struct Channel {
     std::vector<size_t> sends, recvs;
@@ -87,7 +87,7 @@ class Simulation {
     for (size_t i = 0; i < steps.size(); ++i) {
       states[i].waits_for = static_cast<int32_t>(steps[i].after.size());
       states[i].ready = done_[rank];  // its start, so far
-      for (int32_t earlier : steps[i].after) states[earlier].followers.push_back(i);
+      for (int32_t earlier : steps[i].after) states[earlier].dependents.push_back(i);
       if (!is_message(steps[i])) continue;
       const bool is_send = steps[i].kind == StepKind::kSend;
       states[i].channel = is_send ? int64_t{rank} * n_ + steps[i].peer : int64_t{steps[i].peer} * n_ + rank;
@@ -97,7 +97,7 @@ class Simulation {
   }
 
   void make_ready(Rank rank, size_t step) {
-    const State& state = states_[rank][step];
+    const StepState& state = states_[rank][step];
     if (state.channel < 0) {
       events_.push({.at = state.ready, .order = next_order_++, .rank = rank, .index = step});
       return;
@@ -105,7 +105,7 @@ class Simulation {
     Channel& channel = channels_[state.channel];
     const auto from = static_cast<Rank>(state.channel / n_);
     const auto to = static_cast<Rank>(state.channel % n_);
-    const auto post = [](const auto& steps, size_t& posted, const std::vector<State>& states) {
+    const auto post = [](const auto& steps, size_t& posted, const std::vector<StepState>& states) {
       while (posted < steps.size() && states[steps[posted]].waits_for == 0) ++posted;
     };
     const size_t first_send = channel.sends_posted;
@@ -197,10 +197,10 @@ class Simulation {
   void complete(Rank rank, size_t step, double at) {
     --open_;
     done_[rank] = std::max(done_[rank], at);
-    for (size_t follower : states_[rank][step].followers) {
-      State& next = states_[rank][follower];
+    for (size_t dependent : states_[rank][step].dependents) {
+      StepState& next = states_[rank][dependent];
       next.ready = std::max(next.ready, at);
-      if (--next.waits_for == 0) make_ready(rank, follower);
+      if (--next.waits_for == 0) make_ready(rank, dependent);
     }
   }
 
@@ -216,7 +216,7 @@ class Simulation {
   std::vector<double> pair_;       // … and the link [receiving host * hosts + sending host]
   std::vector<int64_t> in_line_;   // [receiving host * hosts + sending host] messages that are ready to go
   std::vector<Channel> channels_;  // [sender * ranks + receiver]
-  std::vector<std::vector<State>> states_;
+  std::vector<std::vector<StepState>> states_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t next_order_ = 0;
   int64_t open_ = 0;

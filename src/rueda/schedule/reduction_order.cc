@@ -27,7 +27,7 @@ class HostTree {
     const Operand left = corners(first, count / 2, level, {});
     const Operand right = corners(first + count / 2, count / 2, level + 1, {});
     const Slice& slot = scratch_.levels[level];
-    return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .landing = slot});
+    return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .recv_slice = slot});
   }
 
   Operand corner(int32_t corner, size_t level, std::optional<Slice> last_to) {
@@ -36,7 +36,7 @@ class HostTree {
     const Operand left = of_host(host - 1, level, {});
     const Operand right = of_host(host, level + 1, {});
     const Slice& slot = scratch_.levels[level];
-    return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .landing = slot});
+    return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .recv_slice = slot});
   }
 
   Operand of_host(Rank host, size_t level, std::optional<Slice> last_to) {
@@ -55,19 +55,19 @@ class HostTree {
 
 bool is_commutative(ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kProduct; }
 
-Slice arrived(Builder& builder, const Operand& operand, const Slice& landing) {
+Slice arrived(Builder& builder, const Operand& operand, const Slice& recv_slice) {
   if (operand.is_mine()) return operand.own;
-  builder.recv(operand.peer, landing, operand.wire);
-  return landing;
+  builder.recv(operand.peer, recv_slice, operand.wire);
+  return recv_slice;
 }
 
 Operand combine(Builder& builder, ReduceOp op, const Operand& left, const Operand& right,
-                const Landing& where) {
+                const CombineTarget& where) {
   if (right.is_mine() && !left.is_mine() && is_commutative(op)) {
     builder.recv_reduce(left.peer, where.to, right.own, left.wire);
     return mine(where.to);
   }
-  const Slice mine_left = arrived(builder, left, where.landing);
+  const Slice mine_left = arrived(builder, left, where.recv_slice);
   if (right.is_mine())
     builder.reduce(where.to, mine_left, right.own);
   else
@@ -81,7 +81,7 @@ Operand reduce_operands(Builder& builder, ReduceOp op, const std::vector<Operand
   Operand sum = operands.front();
   for (size_t i = 1; i < operands.size(); ++i) {
     const Slice& to = i + 1 == operands.size() ? last_to.value_or(scratch) : scratch;
-    sum = combine(builder, op, sum, operands[i], {.to = to, .landing = scratch});
+    sum = combine(builder, op, sum, operands[i], {.to = to, .recv_slice = scratch});
   }
   return sum;
 }

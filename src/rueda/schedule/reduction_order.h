@@ -32,14 +32,14 @@ inline Operand from_peer(Rank peer, WireType wire) { return {.peer = peer, .own 
 bool is_commutative(ReduceOp op);
 
 // Computes to = left op right. If left must be received and cannot be added directly, it is received into
-// `landing`, which right must not use. landing may be the same as `to` unless right lies there.
-struct Landing {
-  Slice to, landing;
+// `recv_slice`, which right must not use. recv_slice may be the same as `to` unless right lies there.
+struct CombineTarget {
+  Slice to, recv_slice;
 };
 Operand combine(Builder& builder, ReduceOp op, const Operand& left, const Operand& right,
-                const Landing& where);
-// Returns the operand as a slice of mine. If a peer sends it, it is received into `landing` first.
-Slice arrived(Builder& builder, const Operand& operand, const Slice& landing);
+                const CombineTarget& where);
+// Returns the operand as a slice of mine. If a peer sends it, it is received into `recv_slice` first.
+Slice arrived(Builder& builder, const Operand& operand, const Slice& recv_slice);
 
 // Reduces from left to right. At least one operand is needed. A single operand of mine stays where it is.
 Operand reduce_operands(Builder& builder, ReduceOp op, const std::vector<Operand>& operands,

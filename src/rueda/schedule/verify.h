@@ -6,7 +6,7 @@
 //   - nothing unwritten is read, slices stay in bounds, types fit the buffers;
 //   - two steps that touch the same elements, one of them writing, are ordered by `after`;
 //   - the i-th receive from a peer meets an i-th send of the same size and wire type;
-//   - an allreduce of two ranks overwrites nothing before both have begun, so it may be taken back until
+//   - an allreduce of two ranks overwrites nothing before both have begun, so it may be cancelled until
 //   then;
 //   - nothing deadlocks, even if a send completes only when it is received. (Buffering lets steps complete
 //     earlier and never stops another step, so nothing deadlocks on a transport that buffers either.)

@@ -78,7 +78,7 @@ class SymbolicExecution {
   [[nodiscard]] int64_t rounds() const { return rounds_; }
 
  private:
-  struct State {
+  struct StepState {
     int32_t waits_for = 0;  // incomplete steps in `after`
     bool is_started = false, is_complete = false;
     int64_t channel = -1, place = -1;  // of a message: its channel, and its index there
@@ -107,9 +107,9 @@ class SymbolicExecution {
   std::span<const Schedule> schedules_;
   Expressions& expressions_;
   std::vector<SymbolicMemory> memories_;
-  std::vector<std::vector<State>> states_;
-  std::vector<std::vector<std::vector<size_t>>> followers_;  // [rank][step]
-  std::vector<Channel> channels_;                            // [sender * ranks + receiver]
+  std::vector<std::vector<StepState>> states_;
+  std::vector<std::vector<std::vector<size_t>>> dependents_;  // [rank][step]
+  std::vector<Channel> channels_;                             // [sender * ranks + receiver]
   std::vector<Event> ready_;
   int64_t rounds_ = 0;
 };

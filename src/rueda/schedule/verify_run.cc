@@ -29,7 +29,7 @@ SymbolicExecution::SymbolicExecution(const Spec& spec, std::span<const Schedule>
     : spec_(spec), schedules_(schedules), expressions_(expressions), memories_(schedules.size()) {
   const auto n = static_cast<Rank>(schedules.size());
   states_.resize(n);
-  followers_.resize(n);
+  dependents_.resize(n);
   channels_.resize(static_cast<size_t>(n) * n);
   for (Rank rank = 0; rank < n; ++rank) {
     if (is_aliased) memories_[rank].set_aliased();
@@ -44,11 +44,11 @@ void SymbolicExecution::index_rank(Rank rank) {
   const auto n = static_cast<int64_t>(schedules_.size());
   const auto& steps = schedules_[rank].steps;
   states_[rank].resize(steps.size());
-  followers_[rank].resize(steps.size());
+  dependents_[rank].resize(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
-    State& state = states_[rank][i];
+    StepState& state = states_[rank][i];
     state.waits_for = static_cast<int32_t>(steps[i].after.size());
-    for (int32_t earlier : steps[i].after) followers_[rank][earlier].push_back(i);
+    for (int32_t earlier : steps[i].after) dependents_[rank][earlier].push_back(i);
     const bool is_send = steps[i].kind == StepKind::kSend;
     if (!is_send && steps[i].kind != StepKind::kRecv && steps[i].kind != StepKind::kRecvReduce) continue;
     state.channel = is_send ? rank * n + steps[i].peer : steps[i].peer * n + rank;
@@ -96,7 +96,7 @@ Status SymbolicExecution::run() {
 }
 
 Status SymbolicExecution::advance(Event event) {
-  State& state = states_[event.rank][event.step];
+  StepState& state = states_[event.rank][event.step];
   if (state.is_started || state.waits_for > 0) return Status::ok();
   if (state.channel < 0) {
     state.is_started = true;
@@ -133,14 +133,14 @@ Status SymbolicExecution::meet(int64_t index, size_t place) {
 }
 
 void SymbolicExecution::complete(Event event, int64_t round) {
-  State& state = states_[event.rank][event.step];
+  StepState& state = states_[event.rank][event.step];
   state.is_complete = true;
   state.round = round;
   rounds_ = std::max(rounds_, round);
-  for (size_t follower : followers_[event.rank][event.step]) {
-    State& next = states_[event.rank][follower];
+  for (size_t dependent : dependents_[event.rank][event.step]) {
+    StepState& next = states_[event.rank][dependent];
     next.round = std::max(next.round, round);
-    if (--next.waits_for == 0) ready_.push_back({event.rank, follower});
+    if (--next.waits_for == 0) ready_.push_back({event.rank, dependent});
   }
 }
 

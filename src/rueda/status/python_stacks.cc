@@ -17,15 +17,15 @@ namespace {
 constexpr Nanos kLockTime = 500 * kMillisecond;  // a hundred switch intervals of the interpreter
 constexpr size_t kMaxStacks = 256 << 10;
 
-struct State {
+struct CaptureState {
   std::mutex mutex;
   PythonSource source;
   pid_t owner = 0;                 // a forked child has neither the thread nor files of its own
   void (*handler)(int) = nullptr;  // that faulthandler has installed
   bool is_asked = false;           // and not answered yet
 };
-State& state() {
-  static auto* const instance = new State;  // never freed: threads may outlive static destruction
+CaptureState& state() {
+  static auto* const instance = new CaptureState;  // never freed: threads may outlive static destruction
   return *instance;
 }
 
@@ -55,7 +55,7 @@ std::string text_of(int fd) {
   return text;
 }
 
-bool ask_thread(State& s, Deadline deadline) {
+bool ask_thread(CaptureState& s, Deadline deadline) {
   const Deadline patience = Deadline::at(std::min(deadline.when(), monotonic_now() + kLockTime));
   // An answer to an earlier request that came too late is old.
   if (s.is_asked && take_answer(s.source.done_fd, Deadline::at(0))) s.is_asked = false;
@@ -90,7 +90,7 @@ Status set_python_source(const PythonSource& source) {
   if (source.signal != 0 && (handler == SIG_DFL || handler == SIG_IGN))
     return {Code::kInvalidArgument, "rueda_set_python_stacks: signal " + std::to_string(source.signal) +
                                         " has no handler; register it with faulthandler first."};
-  State& s = state();
+  CaptureState& s = state();
   const std::lock_guard lock(s.mutex);
   s.source = source;
   s.owner = getpid();
@@ -100,7 +100,7 @@ Status set_python_source(const PythonSource& source) {
 }
 
 PythonText capture_python(Deadline deadline) {
-  State& s = state();
+  CaptureState& s = state();
   const std::lock_guard lock(s.mutex);
   PythonText out;
   out.thread = s.source.thread;

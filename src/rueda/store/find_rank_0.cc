@@ -82,11 +82,11 @@ Status await_name(const Attempt& attempt, const std::string& host) {
 // A listener that has refused this rank.
 struct Refusal {
   Status status;
-  Verdict verdict = Verdict::kAccepted;  // as long as it is no rueda
+  HandshakeOutcome outcome = HandshakeOutcome::kAccepted;  // as long as it is no rueda
 
   // Whether it may be rank 0 of this job, and not of another one.
   [[nodiscard]] bool is_of_this_job() const {
-    return verdict != Verdict::kAccepted && verdict != Verdict::kWrongJob;
+    return outcome != HandshakeOutcome::kAccepted && outcome != HandshakeOutcome::kWrongJob;
   }
 };
 
@@ -97,7 +97,8 @@ std::string without_stop(std::string text) {
 
 // What was refused, and what to do about it.
 std::string sentence(const Attempt& attempt, const Refusal& refusal) {
-  const bool is_key_of_user = refusal.verdict == Verdict::kWrongSecret && attempt.world.secret_file.empty();
+  const bool is_key_of_user =
+      refusal.outcome == HandshakeOutcome::kWrongSecret && attempt.world.secret_file.empty();
   return without_stop(refusal.status.why) + (is_key_of_user ? kShareKey : "");
 }
 
@@ -118,31 +119,31 @@ class Refusals {
   bool note(const std::string& host, int port, Refusal refusal) {
     const bool is_meant = is_what_was_meant(refusal);
     const auto before = places_.find({host, port});
-    const bool is_second = before != places_.end() && before->second.verdict == refusal.verdict;
+    const bool is_second = before != places_.end() && before->second.outcome == refusal.outcome;
     if (!is_meant && (is_only_port_ || refusal.is_of_this_job()) && !std::exchange(is_told_, true))
       RUEDA_LOG(kWarning, "still looking for rank 0: " + sentence(attempt_, refusal) + ".");
-    places_[{host, port}] = {refusal.verdict, monotonic_now() + (is_meant ? kLeaving : kForeignPause)};
+    places_[{host, port}] = {refusal.outcome, monotonic_now() + (is_meant ? kLeaving : kForeignPause)};
     last_ = std::move(refusal);
     return attempt_.world.is_store_served || (is_meant && is_second);
   }
   [[nodiscard]] const Refusal& last() const { return last_; }
 
  private:
-  struct Place {
-    Verdict verdict;
+  struct Listener {
+    HandshakeOutcome outcome;
     Nanos again_at;
   };
 
   // Whether this listener, and no other, can be rank 0. Another job leaves the port when it ends. One of 16
   // ports may be that of another user's job of this name, unless the ranks were given one secret.
   [[nodiscard]] bool is_what_was_meant(const Refusal& refusal) const {
-    if (is_only_port_) return refusal.verdict != Verdict::kWrongJob;
+    if (is_only_port_) return refusal.outcome != HandshakeOutcome::kWrongJob;
     return refusal.is_of_this_job() && !attempt_.world.secret_file.empty();
   }
 
   const Attempt& attempt_;
   const bool is_only_port_;
-  std::map<std::pair<std::string, int>, Place> places_;
+  std::map<std::pair<std::string, int>, Listener> places_;
   Refusal last_;
   bool is_told_ = false;
 };
@@ -179,13 +180,13 @@ Result<Rendezvous> find_rank_0(const Attempt& attempt, const std::string& host, 
         if (refusals.rest(name, port)) continue;
         const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
         const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
-        Verdict verdict = Verdict::kAccepted;
-        Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until), verdict);
+        HandshakeOutcome outcome = HandshakeOutcome::kAccepted;
+        Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until), outcome);
         if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, {}};
         last = store.status();
         if (last.code != Code::kPermissionDenied)
           refusals.forget(name, port);
-        else if (refusals.note(name, port, {last, verdict}))
+        else if (refusals.note(name, port, {last, outcome}))
           return Status(last.code, sentence(attempt, refusals.last()));
         if (attempt.deadline.is_past()) break;
         if (is_set(attempt.is_interrupted)) return interrupted_status();

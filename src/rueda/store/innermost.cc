@@ -119,43 +119,43 @@ bool has_same_marks(const Family& family, const Environment& env, const Process&
 
 // The first process upwards that did not have these variables: 0 is this process when its program began, 1
 // its parent, … Empty: none can be read that did not have them.
-std::optional<size_t> beginning_of(const Family& family, const GetEnv& get_env, const Lineage& lineage) {
+std::optional<size_t> beginning_of(const Family& family, const GetEnv& get_env, const Ancestry& ancestry) {
   const Environment env(get_env);
-  for (size_t i = 0; i < lineage.size(); ++i) {
-    if (i > 0 && starts_ranks_of(lineage[i].program, family, env)) return i;
-    if (!lineage[i].variables) return std::nullopt;
-    if (!has_same_marks(family, env, lineage[i])) return i;
+  for (size_t i = 0; i < ancestry.size(); ++i) {
+    if (i > 0 && starts_ranks_of(ancestry[i].program, family, env)) return i;
+    if (!ancestry[i].variables) return std::nullopt;
+    if (!has_same_marks(family, env, ancestry[i])) return i;
   }
   return std::nullopt;
 }
 
-bool is_started(const Family& family, const GetEnv& get_env, const Lineage& lineage) {
+bool is_started(const Family& family, const GetEnv& get_env, const Ancestry& ancestry) {
   if (family.name == "torchrun") return true;
   const Environment env(get_env);
   if (family.size != nullptr) {
     const Result<Rank> size = env.number(family.size);
     if (size.is_ok() && size.value() > 1) return true;
   }
-  const auto beginning = beginning_of(family, get_env, lineage);
-  return beginning && *beginning > 0 && is_some_launcher(lineage[*beginning].program);
+  const auto beginning = beginning_of(family, get_env, ancestry);
+  return beginning && *beginning > 0 && is_some_launcher(ancestry[*beginning].program);
 }
 
 }  // namespace
 
-Layers separate_launchers(const GetEnv& get_env, const Lineage& lineage) {
+Layers separate_launchers(const GetEnv& get_env, const Ancestry& ancestry) {
   const std::vector<const Family*> present = families_in(get_env);
   std::optional<size_t> nearest;
   for (const Family* family : present) {
-    const auto beginning = beginning_of(*family, get_env, lineage);
-    if (beginning && is_started(*family, get_env, lineage))
+    const auto beginning = beginning_of(*family, get_env, ancestry);
+    if (beginning && is_started(*family, get_env, ancestry))
       nearest = std::min(nearest.value_or(*beginning), *beginning);
   }
   if (!nearest) return {};
   const Environment env(get_env);
   // Far from a launcher its daemon hands on what it was given, so several families begin with one process.
-  const std::string& starter = lineage[*nearest].program;
+  const std::string& starter = ancestry[*nearest].program;
   const auto begins_there = [&](const Family* family) {
-    return beginning_of(*family, get_env, lineage) == nearest;
+    return beginning_of(*family, get_env, ancestry) == nearest;
   };
   const bool is_known = *nearest > 0 && std::ranges::any_of(present, [&](const Family* family) {
     return begins_there(family) && starts_ranks_of(starter, *family, env);
@@ -168,17 +168,18 @@ Layers separate_launchers(const GetEnv& get_env, const Lineage& lineage) {
   return layers;
 }
 
-bool is_started_by(std::string_view family, const GetEnv& get_env, const Lineage& lineage) {
+bool is_started_by(std::string_view family, const GetEnv& get_env, const Ancestry& ancestry) {
   const Family* found = find_family(family);
-  return found != nullptr && is_present(*found, Environment(get_env)) && is_started(*found, get_env, lineage);
+  return found != nullptr && is_present(*found, Environment(get_env)) &&
+         is_started(*found, get_env, ancestry);
 }
 
-const Process* starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage) {
+const Process* starter_of(std::string_view family, const GetEnv& get_env, const Ancestry& ancestry) {
   const Family* found = find_family(family);
   if (found == nullptr) return nullptr;
-  const auto beginning = beginning_of(*found, get_env, lineage);
+  const auto beginning = beginning_of(*found, get_env, ancestry);
   if (!beginning || *beginning == 0) return nullptr;
-  const Process& starter = lineage[*beginning];
+  const Process& starter = ancestry[*beginning];
   return family == "torchrun" || is_some_launcher(starter.program) ? &starter : nullptr;
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rueda/store/lineage.h"
+#include "rueda/store/ancestry.h"
 #include "rueda/store/world.h"
 
 namespace rueda::store {
@@ -20,14 +20,14 @@ struct Layers {
 // The variables of a launcher begin where its process starts another, so the launcher whose variables begin
 // nearest to this process is the innermost. Nearest counts what began in the environment of this process
 // itself, then what its parent did not have, and so on.
-Layers separate_launchers(const GetEnv& get_env, const Lineage& lineage);
+Layers separate_launchers(const GetEnv& get_env, const Ancestry& ancestry);
 
 // Whether a launcher has started this process as a rank of this family. A library of MPI that is initialised
 // without a launcher leaves the variables of a world of one rank behind, which is none.
-bool is_started_by(std::string_view family, const GetEnv& get_env, const Lineage& lineage);
+bool is_started_by(std::string_view family, const GetEnv& get_env, const Ancestry& ancestry);
 
 // The process of a launcher that has started this rank of this family. Null if none is known.
-const Process* starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage);
+const Process* starter_of(std::string_view family, const GetEnv& get_env, const Ancestry& ancestry);
 
 // The family of World::launcher, or empty if that starts no ranks.
 std::string_view family_of(std::string_view launcher);

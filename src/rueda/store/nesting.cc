@@ -38,10 +38,10 @@ GetEnv without_place_by_rueda(const GetEnv& get_env) {
 
 // Whether this is a rank that a launcher has started, and not one of variables in the environment of a host,
 // a pod or a batch job. Of a world of one, only the processes around this one can tell.
-bool is_launched(const World& world, const GetEnv& get_env, const Lineage& lineage) {
+bool is_launched(const World& world, const GetEnv& get_env, const Ancestry& ancestry) {
   const std::string_view family = family_of(world.launcher);
   if (family.empty()) return false;
-  return world.size > 1 || (!lineage.empty() && is_started_by(family, get_env, lineage));
+  return world.size > 1 || (!ancestry.empty() && is_started_by(family, get_env, ancestry));
 }
 
 std::string describe_nesting(const World& inner, const World& outer) {
@@ -57,9 +57,9 @@ World with_nesting(World inner, const World& outer) {
 
 // Hydra tells the name of its job only through its space, and a program between it and the rank may have
 // closed that. Ranks of one host have one proxy of Hydra above them, and other jobs have others.
-World with_name(World world, const GetEnv& get_env, const Lineage& lineage) {
+World with_name(World world, const GetEnv& get_env, const Ancestry& ancestry) {
   const bool is_nameless = world.method == World::Method::kPmi && world.job == world.launcher + "-";
-  const Process* starter = starter_of(family_of(world.launcher), get_env, lineage);
+  const Process* starter = starter_of(family_of(world.launcher), get_env, ancestry);
   if (is_nameless && starter != nullptr && world.size > 1 && world.local_size == world.size)
     world.job += starter->identity;
   return world;
@@ -67,9 +67,10 @@ World with_name(World world, const GetEnv& get_env, const Lineage& lineage) {
 
 // mpiexec inside mpiexec hides the variables of the outer one from its ranks, but has them itself. Empty:
 // none.
-std::optional<World> same_launcher_around(const World& world, const GetEnv& get_env, const Lineage& lineage) {
+std::optional<World> same_launcher_around(const World& world, const GetEnv& get_env,
+                                          const Ancestry& ancestry) {
   const std::string_view family = family_of(world.launcher);
-  const Process* starter = starter_of(family, get_env, lineage);
+  const Process* starter = starter_of(family, get_env, ancestry);
   if (starter == nullptr || !starter->variables || world.launcher == "slurm") return std::nullopt;
   const Result<World> outer = detect_one([starter](const char* name) -> const char* {
     const auto found = starter->variables->find(name);
@@ -80,20 +81,20 @@ std::optional<World> same_launcher_around(const World& world, const GetEnv& get_
 }
 
 // Without `rueda run` and variables set by hand.
-Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
-  Layers layers = separate_launchers(get_env, lineage);
+Result<World> detect_launcher(const GetEnv& get_env, const Ancestry& ancestry) {
+  Layers layers = separate_launchers(get_env, ancestry);
   Result<World> found = detect_one(without_families(get_env, layers.outer));
-  if (!found.is_ok() || !is_launched(found.value(), get_env, lineage)) return found;
-  found = with_name(std::move(found).value(), get_env, lineage);
+  if (!found.is_ok() || !is_launched(found.value(), get_env, ancestry)) return found;
+  found = with_name(std::move(found).value(), get_env, ancestry);
   if (layers.inner.empty()) layers.inner = {family_of(found.value().launcher)};
   const GetEnv outside = without_families(get_env, layers.inner);
-  const Result<World> outer = layers.outer.empty() ? detect_one(outside) : detect_launcher(outside, lineage);
+  const Result<World> outer = layers.outer.empty() ? detect_one(outside) : detect_launcher(outside, ancestry);
   // A step of Slurm around a launcher is the usual way to start its daemons.
-  const bool is_nested = outer.is_ok() && is_launched(outer.value(), outside, lineage) &&
+  const bool is_nested = outer.is_ok() && is_launched(outer.value(), outside, ancestry) &&
                          outer.value().launcher != "slurm" &&
                          outer.value().launcher != found.value().launcher;
   if (is_nested) return with_nesting(std::move(found).value(), outer.value());
-  const std::optional<World> same = same_launcher_around(found.value(), get_env, lineage);
+  const std::optional<World> same = same_launcher_around(found.value(), get_env, ancestry);
   return same ? with_nesting(std::move(found).value(), *same) : std::move(found);
 }
 
@@ -105,7 +106,7 @@ bool is_below_rueda_run(const GetEnv& get_env) {
   return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
 }
 
-Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
+Result<World> detect_world(const GetEnv& get_env, const Ancestry& ancestry) {
   // `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was
   // started by one of its ranks, and is the inner one. Variables that were set by hand count as innermost
   // instead.
@@ -113,14 +114,14 @@ Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
     const Result<World> found = detect_one(get_env);
     if (!found.is_ok()) return found;
     const GetEnv outside = without_place_by_rueda(get_env);
-    const Result<World> inner = detect_launcher(outside, lineage);
-    const bool is_nested = inner.is_ok() && is_launched(inner.value(), outside, lineage);
+    const Result<World> inner = detect_launcher(outside, ancestry);
+    const bool is_nested = inner.is_ok() && is_launched(inner.value(), outside, ancestry);
     return is_nested ? with_nesting(inner.value(), found.value()) : found;
   }
   const Environment env(get_env);
   for (const char* by_hand : {"RUEDA_RANK", "RUEDA_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE"})
     if (env.has(by_hand)) return detect_one(get_env);
-  return detect_launcher(get_env, lineage);
+  return detect_launcher(get_env, ancestry);
 }
 
 bool is_one_of_several(const GetEnv& get_env) {
@@ -141,7 +142,7 @@ bool is_one_of_several(const GetEnv& get_env) {
 
 Result<World> detect_own_world() {
   return detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); },
-                      read_lineage());
+                      read_ancestry());
 }
 
 }  // namespace rueda::store

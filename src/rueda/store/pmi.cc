@@ -52,7 +52,7 @@ class PmiSpace final : public LauncherSpace {
 
   Status begin(const std::string& pmi_id, Deadline deadline) {
     if (!pmi_id.empty()) {
-      if (Status status = introduce(pmi_id, deadline); !status.is_ok()) return status;
+      if (Status status = send_id(pmi_id, deadline); !status.is_ok()) return status;
     }
     if (!is_shared_) {
       const Result<Fields> init =
@@ -99,7 +99,7 @@ class PmiSpace final : public LauncherSpace {
   }
 
   // The answers are lines "set size", "set rank" and "set debug".
-  Status introduce(const std::string& pmi_id, Deadline deadline) {
+  Status send_id(const std::string& pmi_id, Deadline deadline) {
     Result<Fields> reply = ask("cmd=initack pmiid=" + pmi_id, "initack", deadline);
     for (int lines = 0; reply.is_ok() && lines < 16; ++lines) {
       if (facts_.rank >= 0 && facts_.size >= 0 && reply.value().contains("debug")) return Status::ok();

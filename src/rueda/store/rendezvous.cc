@@ -19,7 +19,7 @@
 namespace rueda::store {
 namespace {
 
-constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
+constexpr Nanos kLastReplyWait = 5 * kSecond;  // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
 constexpr const char* kSecretKey = "rueda-secret";
 constexpr const char* kFailed = "failed";
@@ -182,7 +182,7 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
                          world.secret_file.empty() ? make_secret() : read_secret_file(world.secret_file));
   else
     met = join_in_space(attempt, *space);
-  const Status status = space->finish(Deadline::after(kFarewell));
+  const Status status = space->finish(Deadline::after(kLastReplyWait));
   if (met.is_ok() && !status.is_ok()) return status;
   return met;
 }

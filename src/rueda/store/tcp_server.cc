@@ -48,7 +48,8 @@ struct Connection {
 
 class Server final : public StoreServer {
  public:
-  Server(UniqueFd listener, std::string address, Introduction accepted, Secret secret, std::string release)
+  Server(UniqueFd listener, std::string address, ConnectionIdentity accepted, Secret secret,
+         std::string release)
       : listener_(std::move(listener)),
         address_(std::move(address)),
         port_(own_address(listener_.get()).port()),
@@ -226,7 +227,7 @@ class Server final : public StoreServer {
         const std::scoped_lock lock(mutex_);
         last_refusal_ = taken.status().why;
       }
-      flush(connection);  // sends the verdict, without waiting for its arrival
+      flush(connection);  // sends the outcome, without waiting for its arrival
       return false;
     }
     connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(taken.value()));
@@ -333,7 +334,7 @@ class Server final : public StoreServer {
   UniqueFd listener_;
   const std::string address_;
   const int port_;
-  const Introduction accepted_;
+  const ConnectionIdentity accepted_;
   const Secret secret_;
   const std::string release_;
 
@@ -361,7 +362,7 @@ Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int
                                                  const Secret& secret, const std::string& release) {
   Result<UniqueFd> listener = listen_on(address, port);
   if (!listener.is_ok()) return listener.status();
-  Introduction accepted;
+  ConnectionIdentity accepted;
   accepted.job = job;
   accepted.kind = ConnectionKind::kStore;
   auto server = std::make_unique<Server>(std::move(listener).value(), address, accepted, secret, release);

@@ -23,8 +23,8 @@ Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
 // Performs the handshake of the client. The server sends nothing unasked, so no byte of the stream
 // can follow it.
-Status shake_hands(int fd, const TcpSite& site, Deadline deadline, Verdict& refused) {
-  Introduction mine;
+Status shake_hands(int fd, const TcpSite& site, Deadline deadline, HandshakeOutcome& refused) {
+  ConnectionIdentity mine;
   mine.job = site.job;
   mine.kind = ConnectionKind::kStore;
   Handshake handshake = Handshake::client(site.secret, mine, site.release);
@@ -38,7 +38,7 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline, Verdict& refu
     const Result<size_t> taken = handshake.feed(std::span(buffer).first(got.value()));
     if (!taken.is_ok()) {
       [[maybe_unused]] const Status last = send_all(fd, handshake.take_output(), deadline);
-      refused = handshake.verdict();
+      refused = handshake.outcome();
       return taken.status();
     }
     if (taken.value() != got.value())
@@ -46,7 +46,7 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline, Verdict& refu
   }
 }
 
-Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline, Verdict& refused) {
+Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline, HandshakeOutcome& refused) {
   const Result<std::vector<SocketAddress>> addresses = resolve(site.host, site.port);
   if (!addresses.is_ok()) return addresses.status();
   Status last(Code::kUnavailable, "the name has no address");
@@ -109,7 +109,7 @@ class TcpStore final : public Store {
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
-        Verdict refused{};
+        HandshakeOutcome refused{};
         Result<UniqueFd> fd = dial_once(site_, deadline, refused);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
@@ -171,7 +171,8 @@ class TcpStore final : public Store {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline, Verdict& refused) {
+Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
+                                                   HandshakeOutcome& refused) {
   Result<UniqueFd> fd = dial_once(site, deadline, refused);
   if (!fd.is_ok()) return fd.status();
   return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value()));
@@ -183,7 +184,7 @@ Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port,
   const TcpSite site{.host = host, .port = port, .job = job, .secret = secret, .release = release};
   Nanos pause = kFirstPause;
   while (true) {
-    Verdict refused{};
+    HandshakeOutcome refused{};
     Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, deadline, refused);
     if (store.is_ok() || store.status().code == Code::kPermissionDenied) return store;
     const Nanos left = deadline.when() - monotonic_now();

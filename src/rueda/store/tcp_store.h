@@ -20,6 +20,7 @@ struct TcpSite {
 
 // One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens, and refused says
 // what it is, or stays as it is if the service is no rueda. kPeerLost, kTimeout: try again.
-Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline, Verdict& refused);
+Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
+                                                   HandshakeOutcome& refused);
 
 }  // namespace rueda::store

@@ -10,8 +10,8 @@
 
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/store/ancestry.h"
 #include "rueda/store/file_run.h"
-#include "rueda/store/lineage.h"
 #include "rueda/store/store.h"
 
 namespace rueda::store {
@@ -48,10 +48,10 @@ struct World {
   std::shared_ptr<LauncherSpace> space;
 };
 
-// The innermost launcher gives the ranks. lineage: read_lineage(), which tells the innermost; without it, and
-// where it does not tell, the first match in the documented order wins. Fails with kInvalidArgument, naming
-// the variables, if they contradict each other, cannot be parsed, or if one of a pair is missing.
-Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage = {});
+// The innermost launcher gives the ranks. ancestry: read_ancestry(), which tells the innermost; without it,
+// and where it does not tell, the first match in the documented order wins. Fails with kInvalidArgument,
+// naming the variables, if they contradict each other, cannot be parsed, or if one of a pair is missing.
+Result<World> detect_world(const GetEnv& get_env, const Ancestry& ancestry = {});
 // Whether a launcher around this process, the innermost or any other, has started several processes like it.
 bool is_one_of_several(const GetEnv& get_env);
 // Whether this process is a rank of `rueda run`, or was started by one, through other launchers or not.

@@ -16,7 +16,7 @@ std::string record_path(const std::string& timeline, Rank rank) {
   return timeline + ".rank" + std::to_string(rank) + ".rec";
 }
 
-Status write_whole(const std::string& path, std::span<const std::span<const Slot>> parts) {
+Status write_whole(const std::string& path, std::span<const std::span<const RecordSlot>> parts) {
   const UniqueFd old(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (old.is_open())
     if (Status status = lock_for_writing(old.get(), path); !status.is_ok()) return status;
@@ -24,7 +24,7 @@ Status write_whole(const std::string& path, std::span<const std::span<const Slot
   RecordFile file;
   Status status = file.open(draft, false);
   if (!status.is_ok()) return status;  // perhaps another process writes it
-  for (const std::span<const Slot> part : parts)
+  for (const std::span<const RecordSlot> part : parts)
     if (status.is_ok()) status = file.append(part);
   if (status.is_ok() && std::rename(draft.c_str(), path.c_str()) != 0)
     status = {Code::kUnavailable, "Cannot rename " + draft + ": " + std::strerror(errno) + "."};
@@ -46,7 +46,7 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   fd_ = std::move(fd);
   path_ = path;
   if (is_as_left && missing_ > 0) return Status::ok();
-  const Slot pause{};  // nothing was recorded meanwhile
+  const RecordSlot pause{};  // nothing was recorded meanwhile
   if (is_as_left) return write({&pause, 1});
   device_ = info.st_dev;
   inode_ = info.st_ino;
@@ -54,13 +54,13 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   missing_ = 0;
   if (S_ISREG(info.st_mode) && ::ftruncate(fd_.get(), 0) != 0)
     return {Code::kUnavailable, "Cannot empty the record file " + path + ": " + std::strerror(errno) + "."};
-  const Slot first = first_slot();
+  const RecordSlot first = first_slot();
   return write({&first, 1});
 }
 
-Status RecordFile::append(std::span<const Slot> slots) {
+Status RecordFile::append(std::span<const RecordSlot> slots) {
   if (missing_ == 0) return write(slots);
-  const Slot gap{SlotKind::kGap, 0, static_cast<uint16_t>(error_), 0, 0, missing_, 0};
+  const RecordSlot gap{RecordSlotKind::kGap, 0, static_cast<uint16_t>(error_), 0, 0, missing_, 0};
   if (Status status = write({&gap, 1}); !status.is_ok()) return status;
   missing_ = 0;
   lose(0);
@@ -69,7 +69,7 @@ Status RecordFile::append(std::span<const Slot> slots) {
 
 void RecordFile::lose(int64_t records) {
   missing_ += records;
-  Slot first = first_slot();
+  RecordSlot first = first_slot();
   if (missing_ > 0) first.extra = static_cast<uint16_t>(error_);
   first.c = missing_;
   // Where this fails too, the file has ended without a word, and the log has the sentence of append().
@@ -83,7 +83,7 @@ bool RecordFile::has_room(size_t bytes) const {
   return true;
 }
 
-Status RecordFile::write(std::span<const Slot> slots) {
+Status RecordFile::write(std::span<const RecordSlot> slots) {
   const auto raw = std::as_bytes(slots);
   size_t done = 0;
   while (done < raw.size()) {

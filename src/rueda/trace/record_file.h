@@ -18,7 +18,7 @@ std::string record_path(const std::string& timeline, Rank rank);
 
 // Writes a file that appears at its path when it is whole. If that fails, what was there stays. Refuses a
 // file that another process is writing; not for one that this process writes, whose lock it would end.
-Status write_whole(const std::string& path, std::span<const std::span<const Slot>> parts);
+Status write_whole(const std::string& path, std::span<const std::span<const RecordSlot>> parts);
 
 class RecordFile {
  public:
@@ -26,7 +26,7 @@ class RecordFile {
   // that another process is writing.
   Status open(const std::string& path, bool goes_on);
   // A write that fails leaves whole records. After lose() it begins with a gap.
-  Status append(std::span<const Slot> slots);
+  Status append(std::span<const RecordSlot> slots);
   // So many records more are missing at the end.
   void lose(int64_t records);
   // After a write has failed: whether so many bytes can be written again.
@@ -36,7 +36,7 @@ class RecordFile {
   [[nodiscard]] bool is_open() const { return fd_.is_open(); }
 
  private:
-  Status write(std::span<const Slot> slots);
+  Status write(std::span<const RecordSlot> slots);
 
   UniqueFd fd_;
   std::string path_;

@@ -21,7 +21,7 @@
 
 namespace rueda::trace {
 
-enum class SlotKind : uint8_t {
+enum class RecordSlotKind : uint8_t {
   kFile =
       1,  // a: kFileMagic; b: kRecordVersion; c, extra: what is missing at the end of the file, as in kGap
   kSegment = 2,  // a: kSegmentMagic; b: number of the segment in its process
@@ -41,29 +41,29 @@ enum class SlotKind : uint8_t {
 };
 
 // Every byte is written when a slot is used.
-struct Slot {
-  SlotKind kind = SlotKind::kGap;
+struct RecordSlot {
+  RecordSlotKind kind = RecordSlotKind::kGap;
   uint8_t detail = 0;
   uint16_t extra = 0;
   uint32_t name = 0;
   int64_t a = 0, b = 0, c = 0;
 };
-static_assert(sizeof(Slot) == 32);
+static_assert(sizeof(RecordSlot) == 32);
 
 inline constexpr int64_t kFileMagic = 0x3144524543455255;     // "URECERD1"
 inline constexpr int64_t kSegmentMagic = 0x544E454D47455352;  // "RSEGMENT"
 inline constexpr int64_t kRecordVersion = 2;
 // With which each file begins.
-constexpr Slot first_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
+constexpr RecordSlot first_slot() { return {RecordSlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
 inline constexpr size_t kMaxNameBytes = 1'024;  // longer texts are cut
-inline constexpr size_t kNameHeaderBytes = offsetof(Slot, a);
+inline constexpr size_t kNameHeaderBytes = offsetof(RecordSlot, a);
 
 inline constexpr uint8_t kFailedTensor = 1;
 inline constexpr int kNumberShift = 40;
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << kNumberShift) - 1;
 
 constexpr size_t slots_of_name(size_t bytes) {
-  return (kNameHeaderBytes + bytes + sizeof(Slot) - 1) / sizeof(Slot);
+  return (kNameHeaderBytes + bytes + sizeof(RecordSlot) - 1) / sizeof(RecordSlot);
 }
 
 // Who recorded: written at the beginning of every segment.
@@ -86,21 +86,22 @@ inline constexpr size_t kSlotsOfEpoch = 3;
 struct CallNames {
   uint32_t name = 0, backend = 0, algorithm = 0;
 };
-inline void pack(const CallTrace& call, const CallNames& names, Slot* out) {
+inline void pack(const CallTrace& call, const CallNames& names, RecordSlot* out) {
   const auto flags = static_cast<uint16_t>((call.is_planned ? 1 : 0) | (call.is_launched ? 2 : 0) |
                                            (call.is_waited_for ? 4 : 0));
-  out[0] = {SlotKind::kCall,
+  out[0] = {RecordSlotKind::kCall,
             static_cast<uint8_t>(call.what),
             call.generation,
             names.name,
             static_cast<int64_t>(call.order),
             call.bytes,
             static_cast<int64_t>(static_cast<uint32_t>(call.tensors)) | int64_t{call.process_set} << 32};
-  out[1] = {SlotKind::kCallMore, 1, flags, names.backend, call.submitted, call.ordered, call.started};
-  out[2] = {SlotKind::kCallMore, 2, 0, names.algorithm, call.transfer_began, call.unpack_began, call.ended};
+  out[1] = {RecordSlotKind::kCallMore, 1, flags, names.backend, call.submitted, call.ordered, call.started};
+  out[2] = {RecordSlotKind::kCallMore, 2,         0, names.algorithm, call.transfer_began,
+            call.unpack_began,         call.ended};
 }
 
-inline CallTrace unpack_call(const Slot* in) {
+inline CallTrace unpack_call(const RecordSlot* in) {
   CallTrace call;
   call.what = static_cast<Collective>(in[0].detail);
   call.is_planned = (in[1].extra & 1) != 0;
@@ -123,19 +124,19 @@ inline CallTrace unpack_call(const Slot* in) {
 struct EpochNames {
   uint32_t host = 0, host_key = 0, command = 0;
 };
-inline void pack(const EpochTrace& epoch, const EpochNames& names, Slot* out) {
+inline void pack(const EpochTrace& epoch, const EpochNames& names, RecordSlot* out) {
   const int64_t who = static_cast<int64_t>(static_cast<uint32_t>(epoch.rank)) | int64_t{epoch.size} << 32;
-  out[0] = {SlotKind::kEpoch, 0, 0, names.host, static_cast<int64_t>(epoch.epoch), who, epoch.pid};
-  out[1] = {SlotKind::kEpochMore, 1, 0, names.host_key, epoch.began, epoch.began_micros, epoch.job};
-  out[2] = {SlotKind::kEpochMore, 2, 0, names.command, epoch.local_rank, 0, 0};
+  out[0] = {RecordSlotKind::kEpoch, 0, 0, names.host, static_cast<int64_t>(epoch.epoch), who, epoch.pid};
+  out[1] = {RecordSlotKind::kEpochMore, 1, 0, names.host_key, epoch.began, epoch.began_micros, epoch.job};
+  out[2] = {RecordSlotKind::kEpochMore, 2, 0, names.command, epoch.local_rank, 0, 0};
 }
 
 // text: the id of its text.
-inline Slot pack(const TraceSpan& span, uint32_t text) {
+inline RecordSlot pack(const TraceSpan& span, uint32_t text) {
   const bool is_one = is_message(span.kind);
   const int64_t message =
       std::min(span.value, kMaxMessageBytes) | static_cast<int64_t>(span.number & 0x3FFFFF) << kNumberShift;
-  return {SlotKind::kSpan,
+  return {RecordSlotKind::kSpan,
           static_cast<uint8_t>(span.kind),
           static_cast<uint16_t>(span.peer + 1),
           is_one ? span.call : text,
@@ -145,7 +146,7 @@ inline Slot pack(const TraceSpan& span, uint32_t text) {
 }
 
 // Without its text.
-inline TraceSpan unpack_span(const Slot& in) {
+inline TraceSpan unpack_span(const RecordSlot& in) {
   TraceSpan span;
   span.kind = static_cast<SpanKind>(in.detail);
   span.begin = in.a;
@@ -159,7 +160,7 @@ inline TraceSpan unpack_span(const Slot& in) {
   return span;
 }
 
-inline EpochTrace unpack_epoch(const Slot* in) {
+inline EpochTrace unpack_epoch(const RecordSlot* in) {
   EpochTrace epoch;
   epoch.epoch = static_cast<Epoch>(in[0].a);
   epoch.rank = static_cast<Rank>(static_cast<uint32_t>(in[0].b & 0xFFFFFFFF));

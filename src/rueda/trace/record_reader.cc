@@ -48,11 +48,11 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
     return Status(Code::kUnavailable, "Cannot read " + path + ": " + std::strerror(errno) + ".");
   if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, path + " is not a file.");
   RecordReader reader(std::move(fd), path, names);
-  const Slot* const first = reader.take(1);
+  const RecordSlot* const first = reader.take(1);
   if (info.st_size == 0)
     return Status(Code::kInvalidArgument,
                   path + " is empty: the disk was full, or the process ended as soon as it had begun.");
-  if (first == nullptr || first->kind != SlotKind::kFile || first->a != kFileMagic) {
+  if (first == nullptr || first->kind != RecordSlotKind::kFile || first->a != kFileMagic) {
     return Status(Code::kInvalidArgument,
                   path +
                       " is not a record file of rueda. With RUEDA_TIMELINE=t.json they are called "
@@ -68,7 +68,7 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
   return reader;
 }
 
-const Slot* RecordReader::take(size_t slots) {
+const RecordSlot* RecordReader::take(size_t slots) {
   if (at_ + slots <= end_) {
     at_ += slots;
     return &buffer_[at_ - slots];
@@ -77,9 +77,9 @@ const Slot* RecordReader::take(size_t slots) {
             buffer_.begin());
   end_ -= at_;
   at_ = 0;
-  const auto start = static_cast<off_t>(read_slots_) * static_cast<off_t>(sizeof(Slot));
+  const auto start = static_cast<off_t>(read_slots_) * static_cast<off_t>(sizeof(RecordSlot));
   size_t bytes = 0;
-  const size_t room = (buffer_.size() - end_) * sizeof(Slot);
+  const size_t room = (buffer_.size() - end_) * sizeof(RecordSlot);
   auto* const to = reinterpret_cast<std::byte*>(buffer_.data() + end_);
   while (bytes < room) {
     const ssize_t n = ::pread(fd_.get(), to + bytes, room - bytes, start + static_cast<off_t>(bytes));
@@ -88,8 +88,8 @@ const Slot* RecordReader::take(size_t slots) {
     if (n <= 0) break;
     bytes += static_cast<size_t>(n);
   }
-  read_slots_ += static_cast<int64_t>(bytes / sizeof(Slot));
-  end_ += bytes / sizeof(Slot);
+  read_slots_ += static_cast<int64_t>(bytes / sizeof(RecordSlot));
+  end_ += bytes / sizeof(RecordSlot);
   if (slots > end_) return nullptr;
   at_ = slots;
   return buffer_.data();
@@ -103,12 +103,12 @@ const Record* RecordReader::fail(const std::string& what) {
   return nullptr;
 }
 
-bool RecordReader::read_name(const Slot& first) {
+bool RecordReader::read_name(const RecordSlot& first) {
   const size_t bytes = first.extra;
   if (bytes > kMaxNameBytes) return fail("a name is too long"), false;
   const uint32_t id = first.name;
   --at_;  // take it again, with the slots of its text
-  const Slot* const all = take(slots_of_name(bytes));
+  const RecordSlot* const all = take(slots_of_name(bytes));
   if (all == nullptr) return false;
   segment_[id] = names_->id_of({reinterpret_cast<const char*>(&all->a), bytes});
   return true;
@@ -128,21 +128,21 @@ void RecordReader::rewind() {
 
 const Record* RecordReader::next() {
   while (fault_.is_ok()) {
-    const Slot* const slot = take(1);
+    const RecordSlot* const slot = take(1);
     if (slot == nullptr) return at_end_.records > 0 ? read_gap(std::exchange(at_end_, {})) : nullptr;
-    if (slot->kind == SlotKind::kFile) continue;
-    if (slot->kind == SlotKind::kSegment) {
+    if (slot->kind == RecordSlotKind::kFile) continue;
+    if (slot->kind == RecordSlotKind::kSegment) {
       if (slot->a != kSegmentMagic) return fail("a segment has no mark");
       segment_.clear();
       continue;
     }
-    if (slot->kind != SlotKind::kName) return read(*slot);
+    if (slot->kind != RecordSlotKind::kName) return read(*slot);
     if (!read_name(*slot)) return nullptr;
   }
   return nullptr;
 }
 
-const Record* RecordReader::read_tensor(const Slot& in) {
+const Record* RecordReader::read_tensor(const RecordSlot& in) {
   if (!is_possible({in.a, in.c})) return fail("the time of a tensor is out of range");
   const auto text = [this](int64_t id) { return names_->text(name(static_cast<uint32_t>(id))); };
   TensorRecord& tensor = record_.emplace<TensorRecord>();
@@ -159,17 +159,17 @@ const Record* RecordReader::read_gap(Gap gap) {
   return record_ = gap, &record_;
 }
 
-const Record* RecordReader::read(const Slot& slot) {
-  const size_t slots = slot.kind == SlotKind::kCall    ? kSlotsOfCall
-                       : slot.kind == SlotKind::kEpoch ? kSlotsOfEpoch
-                                                       : 1;
+const Record* RecordReader::read(const RecordSlot& slot) {
+  const size_t slots = slot.kind == RecordSlotKind::kCall    ? kSlotsOfCall
+                       : slot.kind == RecordSlotKind::kEpoch ? kSlotsOfEpoch
+                                                             : 1;
   --at_;
-  const Slot* const in = take(slots);
+  const RecordSlot* const in = take(slots);
   if (in == nullptr) return nullptr;
   const auto text = [this](uint32_t id) { return names_->text(name(id)); };
   switch (in->kind) {
-    case SlotKind::kCall: {
-      if (in[1].kind != SlotKind::kCallMore || in[2].kind != SlotKind::kCallMore ||
+    case RecordSlotKind::kCall: {
+      if (in[1].kind != RecordSlotKind::kCallMore || in[2].kind != RecordSlotKind::kCallMore ||
           in->detail >= count_of(Collective{}))
         return fail("a call is not whole");
       Call& call = record_.emplace<Call>();
@@ -184,8 +184,8 @@ const Record* RecordReader::read(const Slot& slot) {
       call.algorithm = text(in[2].name);
       return &record_;
     }
-    case SlotKind::kEpoch: {
-      if (in[1].kind != SlotKind::kEpochMore || in[2].kind != SlotKind::kEpochMore)
+    case RecordSlotKind::kEpoch: {
+      if (in[1].kind != RecordSlotKind::kEpochMore || in[2].kind != RecordSlotKind::kEpochMore)
         return fail("an epoch is not whole");
       EpochRecord& epoch = record_.emplace<EpochRecord>();
       static_cast<EpochTrace&>(epoch) = unpack_epoch(in);
@@ -196,7 +196,7 @@ const Record* RecordReader::read(const Slot& slot) {
         *into = text(in[from].name);
       return &record_;
     }
-    case SlotKind::kSpan: {
+    case RecordSlotKind::kSpan: {
       if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
       const auto kind = static_cast<SpanKind>(in->detail);
       const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink ||
@@ -211,9 +211,9 @@ const Record* RecordReader::read(const Slot& slot) {
       span.text = names_->text(span.text_id);
       return &record_;
     }
-    case SlotKind::kTensor:
+    case RecordSlotKind::kTensor:
       return read_tensor(*in);
-    case SlotKind::kGap:
+    case RecordSlotKind::kGap:
       return read_gap({.records = in->b, .error = in->extra});
     default:
       return fail("a record has no known kind");

@@ -68,18 +68,18 @@ class RecordReader {
 
  private:
   RecordReader(UniqueFd fd, std::string path, Names& names);
-  const Slot* take(size_t slots);  // null at the end of the file
-  bool read_name(const Slot& first);
+  const RecordSlot* take(size_t slots);  // null at the end of the file
+  bool read_name(const RecordSlot& first);
   [[nodiscard]] uint32_t name(uint32_t id) const;
-  const Record* read(const Slot& slot);
+  const Record* read(const RecordSlot& slot);
   const Record* read_gap(Gap gap);
-  const Record* read_tensor(const Slot& in);
+  const Record* read_tensor(const RecordSlot& in);
   const Record* fail(const std::string& what);
 
   UniqueFd fd_;
   std::string path_;
   Names* names_;
-  std::vector<Slot> buffer_;
+  std::vector<RecordSlot> buffer_;
   size_t at_ = 0, end_ = 0;  // in buffer_
   int64_t read_slots_ = 0;
   Gap at_end_;                                      // what the file says of its end, until it has been read

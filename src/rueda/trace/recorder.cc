@@ -78,7 +78,7 @@ void Recorder::record(const TensorTrace& tensor) {
   const uint32_t type = id_of(result);
   Segment& segment = *segments_.back();
   const bool has_failed = tensor.failed != 0;
-  segment.slots[segment.used++] = {SlotKind::kTensor,
+  segment.slots[segment.used++] = {RecordSlotKind::kTensor,
                                    has_failed ? kFailedTensor : uint8_t{0},
                                    tensor.operation,
                                    name,
@@ -108,7 +108,7 @@ void Recorder::new_segment(Nanos now) {
   segment.last = now;
   backend_ = algorithm_ = {};
   call_.clear();
-  segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
+  segment.slots[segment.used++] = {RecordSlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
   const EpochNames names{
       .host = id_of(epoch_.host), .host_key = id_of(epoch_.host_key), .command = id_of(epoch_.command)};
   pack(epoch_, names, &segment.slots[segment.used]);
@@ -144,13 +144,13 @@ uint32_t Recorder::id_of(std::string_view text) {
   Name& name = at->second;
   if (name.segment == segment.number) return name.id;
   name.segment = segment.number;
-  Slot& first = segment.slots[segment.used];
-  first = {SlotKind::kName, 0, static_cast<uint16_t>(shown.size()), name.id, 0, 0, 0};
-  std::memcpy(&first.a, shown.data(), std::min(shown.size(), sizeof(Slot) - kNameHeaderBytes));
-  if (shown.size() > sizeof(Slot) - kNameHeaderBytes) {
-    const std::string_view rest = shown.substr(sizeof(Slot) - kNameHeaderBytes);
-    Slot* const more = &segment.slots[segment.used + 1];
-    std::fill_n(more, slots_of_name(shown.size()) - 1, Slot{});
+  RecordSlot& first = segment.slots[segment.used];
+  first = {RecordSlotKind::kName, 0, static_cast<uint16_t>(shown.size()), name.id, 0, 0, 0};
+  std::memcpy(&first.a, shown.data(), std::min(shown.size(), sizeof(RecordSlot) - kNameHeaderBytes));
+  if (shown.size() > sizeof(RecordSlot) - kNameHeaderBytes) {
+    const std::string_view rest = shown.substr(sizeof(RecordSlot) - kNameHeaderBytes);
+    RecordSlot* const more = &segment.slots[segment.used + 1];
+    std::fill_n(more, slots_of_name(shown.size()) - 1, RecordSlot{});
     std::memcpy(static_cast<void*>(more), rest.data(), rest.size());
   }
   segment.used += slots_of_name(shown.size());
@@ -270,11 +270,11 @@ bool Recorder::write(const std::vector<Piece>& pieces) {
   for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
     Status status;
     if (piece->gap > 0) {
-      const Slot gap{SlotKind::kGap, 0, 0, 0, 0, piece->gap, 0};
+      const RecordSlot gap{RecordSlotKind::kGap, 0, 0, 0, 0, piece->gap, 0};
       status = file_.append({&gap, 1});
     }
     const bool has_gap = status.is_ok();
-    const std::span<const Slot> slots(piece->segment->slots.get(), kSegmentSlots);
+    const std::span<const RecordSlot> slots(piece->segment->slots.get(), kSegmentSlots);
     if (status.is_ok()) status = file_.append(slots.subspan(piece->from, piece->to - piece->from));
     if (status.is_ok()) continue;
     file_.lose(count_lost({piece, pieces.end()}) - (has_gap ? piece->gap : 0));
@@ -297,11 +297,11 @@ std::string Recorder::ring() const {
   const std::vector<Piece> pieces = pieces_of_ring();
   std::string bytes;
   if (pieces.empty()) return bytes;
-  const auto append = [&](std::span<const Slot> slots) {
+  const auto append = [&](std::span<const RecordSlot> slots) {
     const auto raw = std::as_bytes(slots);
     bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
   };
-  const Slot first = first_slot();
+  const RecordSlot first = first_slot();
   append({&first, 1});
   for (const Piece& piece : pieces) append({piece.segment->slots.get(), piece.to});
   return bytes;
@@ -317,7 +317,7 @@ Status Recorder::write_ring(const std::string& path) {
   }
   const std::lock_guard one_file(ring_files_);
   const std::vector<Piece> pieces = pieces_of_ring();
-  std::vector<std::span<const Slot>> parts;
+  std::vector<std::span<const RecordSlot>> parts;
   for (const Piece& piece : pieces) parts.emplace_back(piece.segment->slots.get(), piece.to);
   return write_whole(path, parts);
 }

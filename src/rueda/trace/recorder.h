@@ -24,7 +24,7 @@
 namespace rueda::trace {
 
 inline constexpr size_t kSegmentSlots = 2'048;  // 64 KiB
-inline constexpr size_t kSegmentBytes = kSegmentSlots * sizeof(Slot);
+inline constexpr size_t kSegmentBytes = kSegmentSlots * sizeof(RecordSlot);
 inline constexpr size_t kFileRingBytes = 16u << 20;  // the least that may wait for the writer
 inline constexpr Nanos kKeptTime = 60 * kSecond;     // older records leave the ring
 
@@ -67,7 +67,7 @@ class Recorder {
 
  private:
   struct Segment {
-    std::unique_ptr<Slot[]> slots = std::make_unique_for_overwrite<Slot[]>(kSegmentSlots);
+    std::unique_ptr<RecordSlot[]> slots = std::make_unique_for_overwrite<RecordSlot[]>(kSegmentSlots);
     size_t used = 0;
     size_t written = 0;  // by the file's writer
     int64_t number = 0;

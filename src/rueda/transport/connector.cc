@@ -152,7 +152,7 @@ bool Connector::accept_one(Nanos now) {
     return true;
   }
   if (pending_.size() >= kMaxPending) evict_one();
-  Introduction accepted = introduce({});
+  ConnectionIdentity accepted = connection_identity({});
   accepted.from = -1;
   accepted.to = identity_.rank;
   auto connection = std::make_unique<PendingConnection>(
@@ -191,27 +191,27 @@ bool Connector::advance_pending(Nanos now) {
   bool is_moved = false;
   for (auto it = pending_.begin(); it != pending_.end();) {
     PendingConnection& connection = **it;
-    auto state = PendingConnection::State::kBusy;
+    auto state = PendingConnection::Progress::kBusy;
     if (connection.watch.ready != 0) {
       connection.watch.clear(~static_cast<uint32_t>(EPOLLIN));
       state = connection.advance();
     }
     const bool is_late = now - connection.started() > kStrangerTime;
-    if (state == PendingConnection::State::kBusy && !is_late) {
+    if (state == PendingConnection::Progress::kBusy && !is_late) {
       ++it;
       continue;
     }
     is_moved = true;
     poller_.remove(connection.fd());
-    if (state == PendingConnection::State::kDone) admit(connection);
-    if (state == PendingConnection::State::kRefused) refusals_.warn("this rank", connection.why());
+    if (state == PendingConnection::Progress::kDone) admit(connection);
+    if (state == PendingConnection::Progress::kRefused) refusals_.warn("this rank", connection.why());
     it = pending_.erase(it);
   }
   return is_moved;
 }
 
 void Connector::admit(PendingConnection& connection) {
-  const ChannelName name{connection.introduction().from, connection.introduction().channel};
+  const ChannelName name{connection.identity().from, connection.identity().channel};
   // The higher rank dials. Anyone else knows the secret but breaks the rules.
   if (name.peer <= identity_.rank || name.peer >= identity_.size || name.channel >= kMaxChannels) {
     refusals_.warn("this rank",
@@ -234,19 +234,19 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
     if (Status status = vet_(dialing.fd.get()); !status.is_ok()) return fail(dialing, status), true;
     dialing.connection = std::make_unique<PendingConnection>(
         std::move(dialing.fd),
-        Handshake::client(identity_.secret, introduce(dialing.name), identity_.release), now);
+        Handshake::client(identity_.secret, connection_identity(dialing.name), identity_.release), now);
     if (Status status = poller_.add(dialing.connection->fd(), dialing.connection->watch); !status.is_ok())
       return fail(dialing, status), true;
     dialing.connection->watch.ready = EPOLLOUT;
   }
   if (!dialing.connection || dialing.connection->watch.ready == 0) return false;
   dialing.connection->watch.clear(~static_cast<uint32_t>(EPOLLIN));
-  const PendingConnection::State state = dialing.connection->advance();
-  if (state == PendingConnection::State::kBusy) return false;
+  const PendingConnection::Progress state = dialing.connection->advance();
+  if (state == PendingConnection::Progress::kBusy) return false;
   poller_.remove(dialing.connection->fd());
-  if (state == PendingConnection::State::kHungUp)
+  if (state == PendingConnection::Progress::kHungUp)
     return retry_later(dialing, "the other end closed the connection during the handshake", now), false;
-  if (state == PendingConnection::State::kRefused) return fail(dialing, dialing.connection->why()), true;
+  if (state == PendingConnection::Progress::kRefused) return fail(dialing, dialing.connection->why()), true;
   connected_.push_back({dialing.connection->take_fd(), dialing.name, true});
   return true;
 }
@@ -279,7 +279,7 @@ void Connector::fail(const Dialing& dialing, Status why) {
   failures_.push_back({dialing.name.peer, dialing.name.channel, std::move(why)});
 }
 
-Introduction Connector::introduce(const ChannelName& name) const {
+ConnectionIdentity Connector::connection_identity(const ChannelName& name) const {
   return {.job = identity_.job,
           .epoch = identity_.epoch,
           .kind = kind_,

@@ -79,7 +79,7 @@ class Connector {
   Status start(Dialing& dialing, Nanos now);
   void retry_later(Dialing& dialing, std::string why, Nanos now);
   void fail(const Dialing& dialing, Status why);
-  Introduction introduce(const ChannelName& name) const;
+  ConnectionIdentity connection_identity(const ChannelName& name) const;
 
   const Identity& identity_;
   ConnectionKind kind_;

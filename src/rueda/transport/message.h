@@ -31,7 +31,7 @@ struct RecvRequest {
   Ticket ticket = 0;
   std::byte* into = nullptr;  // null if a consumer takes the bytes
   size_t bytes = 0;
-  size_t granule = 1;
+  size_t unit_bytes = 1;
   Consumer* consumer = nullptr;
 };
 

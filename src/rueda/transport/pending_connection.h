@@ -11,7 +11,7 @@ namespace rueda::transport {
 
 class PendingConnection {
  public:
-  enum class State : uint8_t {
+  enum class Progress : uint8_t {
     kBusy,
     kDone,
     kHungUp,   // the other end closed the connection too early; a dialer may try again
@@ -21,11 +21,11 @@ class PendingConnection {
   PendingConnection(UniqueFd fd, Handshake handshake, Nanos started);
 
   // Sends and receives what is possible without waiting.
-  State advance();
+  Progress advance();
   [[nodiscard]] const Status& why() const { return why_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] bool has_answered() const { return has_answered_; }  // this side has sent something
-  [[nodiscard]] const Introduction& introduction() const { return handshake_.introduction(); }
+  [[nodiscard]] const ConnectionIdentity& identity() const { return handshake_.identity(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   UniqueFd take_fd() { return std::move(fd_); }
 

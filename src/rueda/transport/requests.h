@@ -38,8 +38,8 @@ class Requests {
     sends.push_back(request);
   }
   void post(RecvRequest request) {
-    RUEDA_CHECK(request.granule > 0 && request.bytes % request.granule == 0,
-                "a receive must be a multiple of its granule");
+    RUEDA_CHECK(request.unit_bytes > 0 && request.bytes % request.unit_bytes == 0,
+                "a receive must be a multiple of its unit");
     if (is_ended()) return complete(request.ticket, why_);
     recvs.push_back(request);
   }

@@ -27,7 +27,7 @@ struct Completion {
 };
 
 // Takes arriving bytes piece by piece, in order, directly from where the transport has them: the mapped
-// memory of the peer, or a buffer that is still in cache. Offsets and sizes are multiples of the granule that
+// memory of the peer, or a buffer that is still in cache. Offsets and sizes are multiples of the unit that
 // the caller asked for.
 class Consumer {
  public:
@@ -61,7 +61,7 @@ class Endpoint {
   [[nodiscard]] virtual std::optional<Nanos> host_silence() const { return std::nullopt; }
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
-  virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
+  virtual void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) = 0;
   // Withdraws up to `receives` of the newest posted receives, which then never complete, and returns how many
   // it has withdrawn. A receive whose message has begun to arrive stays. After the end of the channel none
   // can be withdrawn: all complete with the reason of the end.

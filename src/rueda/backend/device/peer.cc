@@ -18,8 +18,8 @@ constexpr Nanos kPeerAbortWait = 2 * kSecond;  // as StagedBackend waits for its
 PeerExchange::PeerExchange(Backend& host, const std::shared_ptr<cuda::Devices>& devices, PeerOptions options)
     : options_(std::move(options)),
       window_(devices, options_.section_bytes, options_.local_rank),
-      meeting_(host),
-      introductions_(options_, devices != nullptr, window_, meeting_) {}
+      sync_(host),
+      setup_(options_, devices != nullptr, window_, sync_) {}
 
 PeerExchange::~PeerExchange() {
   if (event_ != nullptr && !event_->outcome().has_value()) window_.abandon();
@@ -45,18 +45,18 @@ void PeerExchange::start(const Call& call) {
   prepare(call);
   if (!broken_.is_ok()) return end(broken_);
   state_ = State::kGathering;
-  meeting_.begin(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1});
+  sync_.begin(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1});
 }
 
 void PeerExchange::barrier(State state) {
   state_ = state;
-  meeting_.begin(call_, group_,
-                 {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}}, {});
+  sync_.begin(call_, group_, {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}},
+              {});
 }
 
 // All members have come, and their sections lie in their slots.
 Status PeerExchange::enter_gathered() {
-  const PeerMembers& members = introductions_.members_of(group_);
+  const PeerMembers& members = setup_.members_of(group_);
   const auto bytes = static_cast<size_t>(call_.spec.count) * size_of(call_.spec.dtype);
   for (size_t member = 0; member < all_places_.size(); ++member) {
     const int64_t place = all_places_[member];
@@ -74,7 +74,7 @@ size_t PeerExchange::adders() const {
 }
 
 Status PeerExchange::add() {
-  const PeerMembers& members = introductions_.members_of(group_);
+  const PeerMembers& members = setup_.members_of(group_);
   std::byte* const output = static_cast<std::byte*>(call_.segments.front().output);
   size_t index = 0;
   for (Rank member = 0; member < group_.me; ++member) index += all_places_[static_cast<size_t>(member)] > 0;
@@ -94,7 +94,7 @@ Status PeerExchange::add() {
 
 // What the others have added, or what the root has.
 Status PeerExchange::take_shares() {
-  const PeerMembers& members = introductions_.members_of(group_);
+  const PeerMembers& members = setup_.members_of(group_);
   auto* const output = static_cast<std::byte*>(call_.segments.front().output);
   if (output == nullptr) return barrier(State::kLeaving), Status::ok();
   const bool is_broadcast = call_.spec.what == Collective::kBroadcast;
@@ -139,11 +139,11 @@ bool PeerExchange::advance() {
     barrier(state_ == State::kAdding ? State::kSharing : State::kLeaving);
     return true;
   }
-  const std::optional<Status> met = meeting_.take_outcome();
+  const std::optional<Status> met = sync_.take_outcome();
   if (!met) return false;
-  if (introductions_.is_open()) {
+  if (setup_.is_open()) {
     if (!met->is_ok()) broken_ = *met;
-    introductions_.go_on(*met);
+    setup_.go_on(*met);
     return true;
   }
   Status status = *met;
@@ -171,23 +171,23 @@ bool PeerExchange::prepare_sleep() {
 
 // In a later state all members have started the call.
 std::vector<int32_t> PeerExchange::pause(CallId) {
-  return state_ == State::kGathering ? meeting_.cancellation().pause(meeting_.id()) : std::vector<int32_t>();
+  return state_ == State::kGathering ? sync_.cancellation().pause(sync_.id()) : std::vector<int32_t>();
 }
 
 void PeerExchange::resume(CallId) {
-  if (state_ == State::kGathering) meeting_.cancellation().resume(meeting_.id());
+  if (state_ == State::kGathering) sync_.cancellation().resume(sync_.id());
 }
 
-void PeerExchange::take_back(CallId, std::span<const int32_t> arrivals) {
+void PeerExchange::cancel(CallId, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(state_ == State::kGathering, "a call that all members have started runs");
   state_ = State::kGoneBack;
-  meeting_.cancellation().take_back(meeting_.id(), arrivals);
+  sync_.cancellation().cancel(sync_.id(), arrivals);
 }
 
 void PeerExchange::discard(const Call& call, std::span<const int32_t> arrivals) {
   prepare(call);
   state_ = State::kGoneBack;
-  meeting_.discard(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1}, arrivals);
+  sync_.discard(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1}, arrivals);
 }
 
 void PeerExchange::abort(const Status& why) {
@@ -195,7 +195,7 @@ void PeerExchange::abort(const Status& why) {
   const Deadline deadline = Deadline::after(kPeerAbortWait);
   while (is_reading() && !event_->outcome() && !deadline.is_past()) sched_yield();
   state_ = State::kIdle;
-  introductions_.abort();
+  setup_.abort();
   done_.clear();
 }
 

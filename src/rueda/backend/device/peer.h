@@ -14,7 +14,8 @@
 // A broadcast has no kAdding and no kSharing. Members wait for a device on the host, so no stream ever waits
 // for another process, and a lost rank leaves no device waiting. The sums have the bits of host memory.
 //
-// One call on slots runs at a time; nothing else starts meanwhile, so all members have one order of meetings.
+// One call on slots runs at a time; nothing else starts meanwhile, so all members have one order of host
+// syncs.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@
 #include <vector>
 
 #include "rueda/backend/backend.h"
-#include "rueda/backend/device/peer_introductions.h"
-#include "rueda/backend/device/peer_meeting.h"
+#include "rueda/backend/device/peer_setup.h"
+#include "rueda/backend/device/peer_sync.h"
 #include "rueda/backend/device/peer_window.h"
 #include "rueda/memory/cuda/events.h"
 
@@ -39,18 +40,18 @@ class PeerExchange final : public Cancellation {
   PeerExchange(const PeerExchange&) = delete;
   PeerExchange& operator=(const PeerExchange&) = delete;
 
-  [[nodiscard]] PeerIntroductions& introductions() { return introductions_; }
+  [[nodiscard]] PeerSetup& setup() { return setup_; }
 
   // Whether the call is one on slots.
   [[nodiscard]] static bool takes(const Call& call);
-  // Whether such a call, or an introduction, is under way: nothing else may start then.
-  [[nodiscard]] bool is_busy() const { return state_ != State::kIdle || introductions_.is_open(); }
+  // Whether such a call, or a setup, is under way: nothing else may start then.
+  [[nodiscard]] bool is_busy() const { return state_ != State::kIdle || setup_.is_open(); }
   [[nodiscard]] bool is_idle() const { return !is_busy() && done_.empty(); }
   // Whether the call under way is this one.
   [[nodiscard]] bool runs(CallId call) const { return state_ != State::kIdle && call_.id == call; }
   void start(const Call& call);
-  // Whether what the host backend has returned was a meeting of this object.
-  bool take(const Done& done) { return meeting_.take(done); }
+  // Whether what the host backend has returned was a host sync of this object.
+  bool take(const Done& done) { return sync_.take(done); }
   bool progress(std::vector<Done>& done);
   // The engine thread is woken when the device has done what a call waits for. False: there is something to
   // do.
@@ -60,7 +61,7 @@ class PeerExchange final : public Cancellation {
 
   std::vector<int32_t> pause(CallId call) override;
   void resume(CallId call) override;
-  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void cancel(CallId call, std::span<const int32_t> arrivals) override;
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
 
  private:
@@ -79,8 +80,8 @@ class PeerExchange final : public Cancellation {
 
   PeerOptions options_;
   PeerWindow window_;
-  PeerMeeting meeting_;
-  PeerIntroductions introductions_;
+  PeerSync sync_;
+  PeerSetup setup_;
 
   // The call that runs.
   State state_ = State::kIdle;

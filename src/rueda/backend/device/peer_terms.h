@@ -12,7 +12,7 @@
 
 namespace rueda::backend {
 
-// A row of the table that a meeting adds up; the rows of the other members are zeros before. Texts end with
+// A row of the table that a host sync adds up; the rows of the other members are zeros before. Texts end with
 // a null.
 struct PeerRow {
   unsigned char gpu[16] = {};  // its UUID; zeros: this member has none

@@ -5,7 +5,7 @@
 namespace rueda::backend {
 namespace {
 
-// A window with smaller slots is not worth its meetings.
+// A window with smaller slots is not worth its host syncs.
 constexpr size_t kLeastSectionBytes = 256 << 10;
 
 }  // namespace

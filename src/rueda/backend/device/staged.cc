@@ -31,46 +31,46 @@ void StagedBackend::start(const Call& call) {
   if (!broken_.is_ok()) return mine.fail(broken_);
   if (!mine.is_on_device()) return void(start_in_order());
   ask_for_way(mine, call);
-  if (const Status prepared = mine.prepare(*shuttles_); !prepared.is_ok()) fail(mine, prepared);
+  if (const Status prepared = mine.prepare(*copiers_); !prepared.is_ok()) fail(mine, prepared);
 }
 
 void StagedBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   StagedCall& mine = *open_.emplace_back(std::make_unique<StagedCall>(call, options_.section_bytes));
-  mine.is_taken_back = true;
+  mine.is_cancelled = true;
   mine.fetched = mine.sections.size();
   mine.arrivals.assign(arrivals.begin(), arrivals.end());
   Call as_started = call;  // as it was on the members that started it
-  as_started.may_be_taken_back = true;
+  as_started.may_be_cancelled = true;
   if (mine.is_on_device()) ask_for_way(mine, as_started);
   if (!broken_.is_ok()) return mine.fail(broken_);
   start_in_order();
 }
 
 void StagedBackend::ask_for_way(StagedCall& call, const Call& as) {
-  const PeerIntroductions::Way way = peers_.introductions().way_of(as);
+  const PeerSetup::Way way = peers_.setup().way_of(as);
   call.uses_slots = way.uses_slots;
-  call.must_introduce = way.must_introduce;
+  call.must_set_up = way.must_set_up;
 }
 
 // False until the members have met.
 bool StagedBackend::decide(StagedCall& call) {
   if (call.is_decided()) return true;
   const Group& group = *call.call.group;
-  if (call.must_introduce || !peers_.introductions().is_settled(group, call.uses_slots)) return false;
-  StagingBuffers* const slots = call.uses_slots ? peers_.introductions().slots_of(group) : nullptr;
-  if (call.uses_slots && slots == nullptr) call.fail(peers_.introductions().refusal(group));
+  if (call.must_set_up || !peers_.setup().is_settled(group, call.uses_slots)) return false;
+  StagingBuffers* const slots = call.uses_slots ? peers_.setup().slots_of(group) : nullptr;
+  if (call.uses_slots && slots == nullptr) call.fail(peers_.setup().refusal(group));
   if (slots == nullptr)
     call.decide(buffers_, std::nullopt);
   else
-    call.decide(*slots, peers_.introductions().members_of(group).section_bytes);
+    call.decide(*slots, peers_.setup().members_of(group).section_bytes);
   return true;
 }
 
 // In the place of the call in the global order.
-bool StagedBackend::introduce(StagedCall& call) {
+bool StagedBackend::set_up(StagedCall& call) {
   if (!broken_.is_ok() || !has_room_inside(call.call.order)) return false;
-  call.must_introduce = false;
-  peers_.introductions().begin(call.call, call.uses_slots);
+  call.must_set_up = false;
+  peers_.setup().begin(call.call, call.uses_slots);
   return true;
 }
 
@@ -125,8 +125,8 @@ bool StagedBackend::fetch(StagedCall& call) {
 bool StagedBackend::start_in_order() {
   bool moved = false;
   for (const auto& call : open_) {
-    if (call->must_introduce && call->status.is_ok()) {
-      if (!introduce(*call)) return moved;
+    if (call->must_set_up && call->status.is_ok()) {
+      if (!set_up(*call)) return moved;
       moved = true;
     }
     while (call->wants_start()) {
@@ -140,7 +140,7 @@ bool StagedBackend::start_in_order() {
 
 bool StagedBackend::can_start(StagedCall& call) {
   if (!broken_.is_ok() || call.is_held || !decide(call) || !call.status.is_ok()) return false;
-  if (call.is_taken_back) return has_room_inside(call.call.order);
+  if (call.is_cancelled) return has_room_inside(call.call.order);
   if (call.started >= call.fetched) return false;
   StagedSection& next = call.sections[call.started];
   for (const auto& event : next.coming) {
@@ -148,7 +148,7 @@ bool StagedBackend::can_start(StagedCall& call) {
     if (!outcome) return false;
     if (!outcome->is_ok()) return fail(call, *outcome), false;
   }
-  if (call.call.may_be_taken_back && call.started > 0 && !call.sections.front().has_ended) return false;
+  if (call.call.may_be_cancelled && call.started > 0 && !call.sections.front().has_ended) return false;
   return has_room_inside(call.call.order + call.started);
 }
 
@@ -157,7 +157,7 @@ void StagedBackend::start_section(StagedCall& call) {
   const Call inner = call.inner_call(next_inner_++);
   ++call.started;
   const bool is_on_slots = PeerExchange::takes(inner);
-  if (call.is_taken_back) {
+  if (call.is_cancelled) {
     Cancellation& owner = is_on_slots ? peers_ : *host_->cancellation();
     return owner.discard(inner, call.arrivals);
   }
@@ -173,7 +173,7 @@ void StagedBackend::on_host_done(const Done& done) {
       ++call->ended;
       call->how = done.how;
       if (!done.status.is_ok()) return call->fail(done.status);
-      if (call->is_taken_back || !call->is_on_device() || !call->status.is_ok()) return;
+      if (call->is_cancelled || !call->is_on_device() || !call->status.is_ok()) return;
       if (call->ended == call->sections.size()) call->call.note(Activity::kUnpack);
       if (const Status stored = call->store(section); !stored.is_ok()) fail(*call, stored);
       return;
@@ -222,16 +222,16 @@ bool StagedBackend::prepare_sleep() {
 // The device rings when it has done what this call waits for.
 Status StagedBackend::ask_for_waking(StagedCall& call) {
   if (call.fetched < call.sections.size() && !std::exchange(call.is_watched, true))
-    for (const auto& [shuttle, events] : call.awaited())
-      if (Status s = shuttle->wake_after(events); !s.is_ok()) return s;
+    for (const auto& [copier, events] : call.awaited())
+      if (Status s = copier->wake_after(events); !s.is_ok()) return s;
   const bool is_coming = std::ranges::any_of(call.sections, [](const auto& one) { return !one.has_come(); });
   const bool needs_buffer =
       call.fetched < call.sections.size() && call.is_decided() && !call.buffers->has_free();
-  for (Shuttle* shuttle : call.shuttles()) {
+  for (DeviceCopier* copier : call.copiers()) {
     if (is_coming)
-      if (Status s = shuttle->wake_after(Shuttle::Way::kToHost); !s.is_ok()) return s;
+      if (Status s = copier->wake_after(DeviceCopier::Way::kToHost); !s.is_ok()) return s;
     if (needs_buffer)
-      if (Status s = shuttle->wake_after(Shuttle::Way::kToDevice); !s.is_ok()) return s;
+      if (Status s = copier->wake_after(DeviceCopier::Way::kToDevice); !s.is_ok()) return s;
   }
   return Status::ok();
 }
@@ -258,15 +258,15 @@ void StagedBackend::resume(CallId id) {
   call.is_held = false;
 }
 
-void StagedBackend::take_back(CallId id, std::span<const int32_t> arrivals) {
+void StagedBackend::cancel(CallId id, std::span<const int32_t> arrivals) {
   StagedCall& call = open_call(id);
   if (!call.status.is_ok()) return;  // it has failed already
   RUEDA_CHECK(call.started <= 1 && !call.sections.front().has_ended,
-              "a call that all members have started cannot be taken back");
-  call.is_taken_back = true;
+              "a call that all members have started cannot be cancelled");
+  call.is_cancelled = true;
   call.is_held = false;
   const CallId inner = call.sections.front().inner;
-  if (call.started > 0) return inside(inner).take_back(inner, arrivals);
+  if (call.started > 0) return inside(inner).cancel(inner, arrivals);
   call.arrivals.assign(arrivals.begin(), arrivals.end());
 }
 

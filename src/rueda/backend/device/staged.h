@@ -11,10 +11,10 @@
 // nothing that waits for them is left behind at the end of an epoch.
 //
 // Sums and broadcasts among ranks of one host pass through slots of device memory instead of pinned memory
-// where that works (peer.h). Whether a call does is known when the members have introduced themselves, and
+// where that works (peer.h). Whether a call does is known when the members have set up the process set, and
 // follows from the global order alone, so all members decide alike.
 //
-// Plans: members meet in host memory before anything is written to the device, so a call may be taken back
+// Plans: members meet in host memory before anything is written to the device, so a call may be cancelled
 // whenever the other backend can take its calls back. Of such a call, the second section starts when the
 // first has ended: all members have started it then.
 #pragma once
@@ -45,10 +45,10 @@ class StagedBackend final : public Backend, public Cancellation {
  public:
   // host: for host memory. devices: null if this job has no CUDA; no call is on a device then.
   StagedBackend(std::unique_ptr<Backend> host, const std::shared_ptr<cuda::Devices>& devices,
-                PeerOptions peers, std::shared_ptr<Shuttles> shuttles, const StagedOptions& options = {})
+                PeerOptions peers, std::shared_ptr<DeviceCopiers> copiers, const StagedOptions& options = {})
       : host_(std::move(host)),
         peers_(*host_, devices, std::move(peers)),
-        shuttles_(std::move(shuttles)),
+        copiers_(std::move(copiers)),
         options_(options),
         buffers_(options.buffers, 2 * options.section_bytes) {}
 
@@ -74,7 +74,7 @@ class StagedBackend final : public Backend, public Cancellation {
   void wake_up() override { host_->wake_up(); }
   std::vector<int32_t> pause(CallId call) override;
   void resume(CallId call) override;
-  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void cancel(CallId call, std::span<const int32_t> arrivals) override;
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
 
  private:
@@ -90,7 +90,7 @@ class StagedBackend final : public Backend, public Cancellation {
   bool look_at_launched();
   void ask_for_way(StagedCall& call, const Call& as);
   bool decide(StagedCall& call);
-  bool introduce(StagedCall& call);
+  bool set_up(StagedCall& call);
   bool fetch(StagedCall& call);
   bool start_in_order();
   [[nodiscard]] bool can_start(StagedCall& call);
@@ -103,7 +103,7 @@ class StagedBackend final : public Backend, public Cancellation {
   cuda::DeferredFrees frees_;  // first: destroyed last
   std::unique_ptr<Backend> host_;
   PeerExchange peers_;
-  std::shared_ptr<Shuttles> shuttles_;
+  std::shared_ptr<DeviceCopiers> copiers_;
   StagedOptions options_;
   StagingBuffers buffers_;
   std::deque<std::unique_ptr<StagedCall>> open_;  // in the global order

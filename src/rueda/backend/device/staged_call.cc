@@ -28,10 +28,10 @@ bool needs_input(const Call& call) {
 }
 
 template <class T>
-T& entry_of(std::vector<std::pair<Shuttle*, T>>& entries, Shuttle* shuttle) {
-  const auto found = std::ranges::find(entries, shuttle, &std::pair<Shuttle*, T>::first);
+T& entry_of(std::vector<std::pair<DeviceCopier*, T>>& entries, DeviceCopier* copier) {
+  const auto found = std::ranges::find(entries, copier, &std::pair<DeviceCopier*, T>::first);
   if (found != entries.end()) return found->second;
-  return entries.emplace_back(shuttle, T()).second;
+  return entries.emplace_back(copier, T()).second;
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ StagedCall::StagedCall(const Call& of, size_t section_bytes)
 void StagedCall::cut_sections(size_t section_bytes) {
   sections.clear();
   for (Section& plan : cut(call, section_bytes)) sections.emplace_back().plan = std::move(plan);
-  if (!has_tensors_ || is_taken_back) fetched = sections.size();
+  if (!has_tensors_ || is_cancelled) fetched = sections.size();
 }
 
 void StagedCall::decide(StagingBuffers& chosen, std::optional<size_t> slot_section_bytes) {
@@ -68,20 +68,20 @@ void StagedCall::decide(StagingBuffers& chosen, std::optional<size_t> slot_secti
 
 bool StagedCall::is_over() const {
   const bool has_come = std::ranges::all_of(sections, [](const StagedSection& s) { return s.has_come(); });
-  if (is_taken_back || !status.is_ok()) return has_come && ended == started && !wants_start();
+  if (is_cancelled || !status.is_ok()) return has_come && ended == started && !wants_start();
   return ended == sections.size();
 }
 
-Status StagedCall::prepare(Shuttles& shuttles) {
-  shuttle_of_.assign(call.segments.size(), nullptr);
+Status StagedCall::prepare(DeviceCopiers& copiers) {
+  copier_of_.assign(call.segments.size(), nullptr);
   TensorChecks tensors;
   for (size_t i = 0; has_tensors_ && i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
     culprit = i;
-    const Result<Shuttle*> shuttle = shuttles.get(segment.memory.device);
-    if (!shuttle.is_ok()) return local_fault(shuttle.status());
-    shuttle_of_[i] = shuttle.value();
-    if (Status s = tensors.check(shuttle.value()->device(), segment); !s.is_ok()) return s;
+    const Result<DeviceCopier*> copier = copiers.get(segment.memory.device);
+    if (!copier.is_ok()) return local_fault(copier.status());
+    copier_of_[i] = copier.value();
+    if (Status s = tensors.check(copier.value()->device(), segment); !s.is_ok()) return s;
   }
   culprit.reset();
   return Status::ok();
@@ -92,7 +92,7 @@ Result<bool> StagedCall::is_ready() {
     const Segment& segment = call.segments[ready_];
     if (segment.memory.ready == nullptr) continue;
     const std::optional<Status> outcome =
-        cuda::outcome_of(*shuttle_of_[ready_]->device(), static_cast<cuda::CUevent>(segment.memory.ready));
+        cuda::outcome_of(*copier_of_[ready_]->device(), static_cast<cuda::CUevent>(segment.memory.ready));
     if (!outcome) return false;
     if (outcome->is_ok()) continue;
     culprit = ready_;
@@ -101,23 +101,23 @@ Result<bool> StagedCall::is_ready() {
   return true;
 }
 
-std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> StagedCall::awaited() const {
-  std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> events;
+std::vector<std::pair<DeviceCopier*, std::vector<cuda::CUevent>>> StagedCall::awaited() const {
+  std::vector<std::pair<DeviceCopier*, std::vector<cuda::CUevent>>> events;
   for (size_t i = ready_; has_tensors_ && i < call.segments.size(); ++i)
     if (call.segments[i].memory.ready != nullptr)
-      entry_of(events, shuttle_of_[i]).push_back(static_cast<cuda::CUevent>(call.segments[i].memory.ready));
+      entry_of(events, copier_of_[i]).push_back(static_cast<cuda::CUevent>(call.segments[i].memory.ready));
   return events;
 }
 
 // place: where the section's input or output begins in its buffer.
-std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> StagedCall::runs_of(
+std::vector<std::pair<DeviceCopier*, std::vector<cuda::TensorRun>>> StagedCall::runs_of(
     const std::vector<SectionRun>& runs, size_t place, bool is_output) const {
-  std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> made;
+  std::vector<std::pair<DeviceCopier*, std::vector<cuda::TensorRun>>> made;
   for (const SectionRun& run : runs) {
     const Segment& segment = call.segments[run.segment];
     // A backend writes to outputs and leaves inputs as they are; the copies take one type of address.
     auto* tensor = static_cast<std::byte*>(is_output ? segment.output : const_cast<void*>(segment.input));
-    entry_of(made, shuttle_of_[run.segment])
+    entry_of(made, copier_of_[run.segment])
         .push_back({.tensor = tensor + bytes_of(run.begin, call),
                     .offset = place + bytes_of(run.at, call),
                     .bytes = bytes_of(run.count, call)});
@@ -130,7 +130,7 @@ Result<bool> StagedCall::fetch() {
   const size_t place = output_begin(section.plan, call);
   const size_t bytes = place + bytes_of(section.plan.taken, call);
   const Result<StagingBuffer*> buffer =
-      buffers->take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
+      buffers->take(copier_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
   if (!buffer.is_ok()) {
     const std::vector<SectionRun>& runs = section.plan.in.empty() ? section.plan.out : section.plan.in;
     if (!runs.empty()) culprit = runs.front().segment;
@@ -140,8 +140,8 @@ Result<bool> StagedCall::fetch() {
   section.buffer = buffer.value();
   std::byte* const memory = section.buffer->data();
   if (needs_input(call)) {
-    for (const auto& [shuttle, runs] : runs_of(section.plan.in, 0, false)) {
-      auto event = shuttle->copy(Shuttle::Way::kToHost, runs, memory);
+    for (const auto& [copier, runs] : runs_of(section.plan.in, 0, false)) {
+      auto event = copier->copy(DeviceCopier::Way::kToHost, runs, memory);
       if (!event.is_ok()) return local_fault(event.status());
       section.coming.push_back(std::move(event).value());
     }
@@ -155,15 +155,15 @@ Status StagedCall::store(StagedSection& section) {
   StagingBuffer& buffer = *std::exchange(section.buffer, nullptr);
   buffer.is_taken = false;  // it is free when it has been copied from
   const size_t place = output_begin(section.plan, call);
-  for (const auto& [shuttle, runs] : runs_of(section.plan.out, place, true)) {
-    auto copied = shuttle->copy(Shuttle::Way::kToDevice, runs, buffer.data());
+  for (const auto& [copier, runs] : runs_of(section.plan.out, place, true)) {
+    auto copied = copier->copy(DeviceCopier::Way::kToDevice, runs, buffer.data());
     if (!copied.is_ok()) return local_fault(copied.status());
     buffer.leaving.push_back(copied.value());
-    entry_of(stored_, shuttle) = std::move(copied).value();
+    entry_of(stored_, copier) = std::move(copied).value();
   }
   if (ended < sections.size() || stored_.empty()) return Status::ok();
   std::vector<std::shared_ptr<cuda::Event>> last;
-  for (const auto& [shuttle, copy] : stored_) last.push_back(copy);
+  for (const auto& [copier, copy] : stored_) last.push_back(copy);
   event = std::make_shared<CudaEvent>(std::move(last));
   return Status::ok();
 }
@@ -188,7 +188,7 @@ Call StagedCall::inner_call(CallId id) {
   inner.activities = nullptr;
   // The tensors are on the device, so whatever happens in host memory leaves them as they are. A call without
   // elements must still wait for all members.
-  inner.may_be_taken_back = call.may_be_taken_back && plan.given == 0;
+  inner.may_be_cancelled = call.may_be_cancelled && plan.given == 0;
   return inner;
 }
 
@@ -204,16 +204,15 @@ void StagedCall::return_buffers() {
 
 Done StagedCall::done() const {
   Done done{.id = call.id, .status = status, .how = how, .event = event, .segment = culprit};
-  if (!status.is_ok() || is_taken_back) done.event = nullptr;
+  if (!status.is_ok() || is_cancelled) done.event = nullptr;
   return done;
 }
 
-std::vector<Shuttle*> StagedCall::shuttles() const {
-  std::vector<Shuttle*> shuttles;
-  for (Shuttle* shuttle : shuttle_of_)
-    if (shuttle != nullptr && std::ranges::find(shuttles, shuttle) == shuttles.end())
-      shuttles.push_back(shuttle);
-  return shuttles;
+std::vector<DeviceCopier*> StagedCall::copiers() const {
+  std::vector<DeviceCopier*> copiers;
+  for (DeviceCopier* copier : copier_of_)
+    if (copier != nullptr && std::ranges::find(copiers, copier) == copiers.end()) copiers.push_back(copier);
+  return copiers;
 }
 
 }  // namespace rueda::backend

@@ -11,8 +11,8 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
+#include "rueda/backend/device/device_copier.h"
 #include "rueda/backend/device/sections.h"
-#include "rueda/backend/device/shuttle.h"
 #include "rueda/backend/device/staging_buffers.h"
 
 namespace rueda::backend {
@@ -34,22 +34,22 @@ class StagedCall {
 
   [[nodiscard]] bool is_on_device() const { return is_on_device_; }
   // Whether it has sections to fetch, or to start, now or later. A call that has failed on all members alike
-  // goes no further, and of one that is taken back only the first section was started anywhere.
+  // goes no further, and of one that is cancelled only the first section was started anywhere.
   [[nodiscard]] bool wants_fetch() const {
-    return fetched < sections.size() && status.is_ok() && !is_taken_back;
+    return fetched < sections.size() && status.is_ok() && !is_cancelled;
   }
   [[nodiscard]] bool wants_start() const {
-    return started < (is_taken_back ? 1 : sections.size()) && status.is_ok();
+    return started < (is_cancelled ? 1 : sections.size()) && status.is_ok();
   }
   [[nodiscard]] bool is_at_work() const { return started > 0 && !sections.front().has_ended; }
   // Nothing is left to do, and no copy to the host is under way.
   [[nodiscard]] bool is_over() const;
-  // Opens the shuttles of the devices and checks the memory of the tensors.
-  Status prepare(Shuttles& shuttles);
+  // Opens the copiers of the devices and checks the memory of the tensors.
+  Status prepare(DeviceCopiers& copiers);
   // Looks at the ready events in turn. True when all have happened.
   Result<bool> is_ready();
-  // The ready events that have not happened yet, for each shuttle.
-  [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> awaited() const;
+  // The ready events that have not happened yet, for each copier.
+  [[nodiscard]] std::vector<std::pair<DeviceCopier*, std::vector<cuda::CUevent>>> awaited() const;
   // Its sections pass through these buffers; cut again if they are slots. Before anything is fetched.
   void decide(StagingBuffers& buffers, std::optional<size_t> slot_section_bytes);
   [[nodiscard]] bool is_decided() const { return buffers != nullptr || !is_on_device_; }
@@ -64,33 +64,34 @@ class StagedCall {
   // Gives the buffers back that no copy uses any more.
   void return_buffers();
   [[nodiscard]] Done done() const;
-  [[nodiscard]] std::vector<Shuttle*> shuttles() const;
+  [[nodiscard]] std::vector<DeviceCopier*> copiers() const;
 
   Call call;
   std::vector<StagedSection> sections;
   StagingBuffers* buffers = nullptr;           // once it is decided
   bool uses_slots = false;                     // asked for, and from decide() on true only if it does
-  bool must_introduce = false;                 // the members meet before
+  bool must_set_up = false;                    // the members meet before
   size_t fetched = 0, started = 0, ended = 0;  // sections
   bool is_held = false;           // between pause() and resume(), before its first section has started
-  bool is_taken_back = false;     // it has no result
+  bool is_cancelled = false;      // it has no result
   bool is_watched = false;        // the engine thread is woken when the tensors are ready
-  std::vector<int32_t> arrivals;  // taken back before it has started
+  std::vector<int32_t> arrivals;  // cancelled before it has started
   std::string_view how = "";
   Status status;
   std::optional<size_t> culprit;     // the segment at fault
   std::shared_ptr<CudaEvent> event;  // once everything is launched
 
  private:
-  [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> runs_of(
+  [[nodiscard]] std::vector<std::pair<DeviceCopier*, std::vector<cuda::TensorRun>>> runs_of(
       const std::vector<SectionRun>& runs, size_t place, bool is_output) const;
 
   void cut_sections(size_t section_bytes);
 
   bool is_on_device_, has_tensors_;
-  std::vector<Shuttle*> shuttle_of_;  // [segments]; null: no bytes
-  size_t ready_ = 0;                  // segments whose events have happened, from the first on
-  std::vector<std::pair<Shuttle*, std::shared_ptr<cuda::Event>>> stored_;  // the last copy to each device
+  std::vector<DeviceCopier*> copier_of_;  // [segments]; null: no bytes
+  size_t ready_ = 0;                      // segments whose events have happened, from the first on
+  std::vector<std::pair<DeviceCopier*, std::shared_ptr<cuda::Event>>>
+      stored_;  // the last copy to each device
 };
 
 }  // namespace rueda::backend

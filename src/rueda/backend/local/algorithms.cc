@@ -46,23 +46,23 @@ void LocalBackend::reduce_posts() {
 }
 
 bool LocalBackend::reduce_slots() {
-  // A peer that had published its addresses copies its input into its slot only now.
+  // A peer that had published its addresses copies its input into its one-shot buffer only now.
   for (const Peer& peer : peers_) {
     if (post_of(peer).is_registered != 0 &&
         load_shared(host_->mailbox_of(peer.index).progress.staged) < progress_of(peer.sequence, 1))
       return false;
   }
-  const std::byte* my_slot = host_->my_control_block().slots[calls_ % 2];
+  const std::byte* my_copy = host_->my_control_block().one_shot[calls_ % 2];
   sources_.resize(peers_.size() + 1);
   segments_.for_range(0, segments_.count(), [&](size_t index, size_t within, size_t at, size_t size) {
     const Segment& segment = segments_.segments()[index];
     if (segment.output == nullptr) return;
     const auto* input = static_cast<const std::byte*>(segment.input);
     sources_[static_cast<size_t>(call_.group->me)] =
-        must_load_ ? my_slot + at * element_ : input + within * element_;
+        must_load_ ? my_copy + at * element_ : input + within * element_;
     for (const Peer& peer : peers_)
       sources_[static_cast<size_t>(peer.member)] =
-          host_->control_block(peer.index).slots[post_of(peer).parity] + at * element_;
+          host_->control_block(peer.index).one_shot[post_of(peer).parity] + at * element_;
     kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_,
                             static_cast<std::byte*>(segment.output) + within * element_, size,
                             call_.spec.scale);
@@ -208,7 +208,7 @@ bool LocalBackend::reduce_registered() {
   reduced_to_ += to - from;
   if (to < end_at) return true;
   leave();  // the others may still be reading my inputs and writing my outputs
-  state_ = State::kLeaving;
+  state_ = CallState::kLeaving;
   return true;
 }
 

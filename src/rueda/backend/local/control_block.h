@@ -13,7 +13,7 @@ namespace rueda::backend {
 
 inline constexpr size_t kMaxLocalRanks = 128;
 inline constexpr size_t kInlineBytes = 96;              // these travel in the post itself
-inline constexpr size_t kSlotBytes = 128 << 10;         // one-shot: a whole input
+inline constexpr size_t kOneShotBytes = 128 << 10;      // one-shot: a whole input
 inline constexpr size_t kChunkBytes = 128 << 10;        // staged: stays in the L2 caches of both sides
 inline constexpr uint64_t kStages = 4;                  // chunks of a staged call under way
 inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call whose addresses are shown
@@ -24,7 +24,7 @@ inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call who
 struct alignas(128) Post {
   uint64_t arrived;
   uint32_t is_registered;  // all segments lie in the owner's arena, at the addresses in its table
-  uint32_t parity;         // of the owner's slot and table for this call
+  uint32_t parity;         // of the owner's one-shot buffer and table for this call
   uint64_t bytes;          // must be equal on both sides
   uint64_t unused;
   std::byte payload[kInlineBytes];
@@ -57,7 +57,7 @@ struct ControlBlock {
   Sleep sleep;
   Mailbox mailboxes[kMaxLocalRanks];  // [reader's index on the host]
   SegmentAddress tables[2][kMaxRegisteredSegments];
-  alignas(4096) std::byte slots[2][kSlotBytes];
+  alignas(4096) std::byte one_shot[2][kOneShotBytes];
   alignas(4096) std::byte contributions[kStages][kChunkBytes];
   alignas(4096) std::byte results[kStages][kChunkBytes];
 };

@@ -64,7 +64,8 @@ double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const Memo
   switch (algorithm) {
     case LocalAlgorithm::kInline:
       return told_us(others, memory) + us(s * others, memory.reduce_gbps);
-    case LocalAlgorithm::kOneShot:  // copies my input to my slot, then reads all slots, which are in cache
+    case LocalAlgorithm::kOneShot:  // copies my input to my one-shot buffer, then reads all one-shot buffers,
+                                    // which are in cache
       return told_us(others, memory) + us(s, memory.copy_gbps) + us(s * others, memory.reduce_gbps);
     case LocalAlgorithm::kRegistered:  // reduces my slice of all inputs into all outputs, then waits
       return 2 * told_us(others, memory) +

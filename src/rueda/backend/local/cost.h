@@ -13,9 +13,9 @@ namespace rueda::backend {
 
 // Below this size, a copy costs less than publishing addresses and synchronising a second time.
 inline constexpr size_t kRegisteredFromBytes = 4 << 10;
-// Each rank reads the slots of all others, so the limit shrinks as the number of ranks grows.
+// Each rank reads the one-shot buffers of all others, so the limit shrinks as the number of ranks grows.
 inline constexpr size_t one_shot_limit_bytes(size_t ranks) {
-  return std::min(kSlotBytes, 2 * kSlotBytes / std::max<size_t>(ranks, 1));
+  return std::min(kOneShotBytes, 2 * kOneShotBytes / std::max<size_t>(ranks, 1));
 }
 
 enum class LocalAlgorithm { kInline, kOneShot, kRegistered, kStaged };

@@ -38,7 +38,7 @@ class LocalHost {
   [[nodiscard]] const Mailbox& mailbox_of(size_t owner) const { return control_block(owner).mailboxes[me_]; }
 
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
-  void take_back_sequence(size_t peer) { --sequences_[peer]; }
+  void return_sequence(size_t peer) { --sequences_[peer]; }
 
   // To be called after publishing something that the peer may wait for: wakes the peer if it sleeps.
   void ring(size_t peer) const;

@@ -40,7 +40,7 @@ bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const
 bool LocalBackend::progress(std::vector<Done>& done) {
   bool moved = !finished_.empty();
   // Bounded, because the owner of this thread must look after its other transports.
-  for (int looks = 0, steps = 0; state_ != State::kIdle && looks < kLooks && steps < kSteps;) {
+  for (int looks = 0, steps = 0; state_ != CallState::kIdle && looks < kLooks && steps < kSteps;) {
     if (advance()) {
       moved = true;
       ++steps;
@@ -77,24 +77,24 @@ void LocalBackend::start(const Call& call) {
   for (Peer& peer : peers_) peer.sequence = host_->next_sequence(peer.index);
   ++calls_;
   call_.note(Activity::kTransfer);
-  state_ = State::kWaitingForSlot;
+  state_ = CallState::kWaitingForBuffer;
 }
 
 bool LocalBackend::advance() {
   switch (state_) {
-    case State::kIdle:
+    case CallState::kIdle:
       return false;
-    case State::kWaitingForSlot:
+    case CallState::kWaitingForBuffer:
       return post();
-    case State::kPosted:
+    case CallState::kPosted:
       return have_arrived() && choose_algorithm();
-    case State::kCopied:
+    case CallState::kCopied:
       return reduce_slots();
-    case State::kStaged:
+    case CallState::kStaged:
       return run_stages();
-    case State::kRegistered:
+    case CallState::kRegistered:
       return reduce_registered();
-    case State::kLeaving: {
+    case CallState::kLeaving: {
       for (const Peer& peer : peers_)
         if (!has_finished({.index = peer.index, .sequence = peer.sequence})) return false;
       end(Status::ok());
@@ -106,7 +106,7 @@ bool LocalBackend::advance() {
 
 bool LocalBackend::post() {
   const size_t parity = calls_ % 2;
-  if (bytes_ > kInlineBytes && !is_free(slot_users_[parity])) return false;
+  if (bytes_ > kInlineBytes && !is_free(one_shot_users_[parity])) return false;
   shows_registered_ = bytes_ >= kRegisteredFromBytes && !must_load_ && is_registered();
   alignas(64) std::byte payload[kInlineBytes];
   if (bytes_ <= kInlineBytes) {
@@ -115,8 +115,8 @@ bool LocalBackend::post() {
     if (shows_registered_)
       show_table();
     else if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1))
-      load_range(0, segments_.count(), host_->my_control_block().slots[parity]);
-    note_users(slot_users_[parity]);
+      load_range(0, segments_.count(), host_->my_control_block().one_shot[parity]);
+    note_users(one_shot_users_[parity]);
   }
   for (const Peer& peer : peers_) {
     Post& post = host_->my_mailbox(peer.index).posts[peer.sequence % 2];
@@ -127,7 +127,7 @@ bool LocalBackend::post() {
     store_shared(post.arrived, arrival(peer.sequence, call_.generation));
     host_->ring(peer.index);
   }
-  state_ = State::kPosted;
+  state_ = CallState::kPosted;
   return true;
 }
 
@@ -153,23 +153,23 @@ bool LocalBackend::choose_algorithm() {
   if (all_registered) {
     how_ = "registered";
     reduced_to_ = 0;
-    state_ = State::kRegistered;
+    state_ = CallState::kRegistered;
     return true;
   }
   if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1)) {
-    if (shows_registered_) {  // another rank's tensors are not, so mine go through the slot, too
-      load_range(0, segments_.count(), host_->my_control_block().slots[calls_ % 2]);
+    if (shows_registered_) {  // another rank's tensors are not, so mine go through the one-shot buffer, too
+      load_range(0, segments_.count(), host_->my_control_block().one_shot[calls_ % 2]);
       publish(&Progress::staged, 1);
     }
     how_ = "one_shot";
-    state_ = State::kCopied;
+    state_ = CallState::kCopied;
     return true;
   }
   how_ = "staged";
   chunk_elements_ = kChunkBytes / element_;
   chunks_ = (segments_.count() + chunk_elements_ - 1) / chunk_elements_;
   contributed_ = reduced_ = taken_ = 0;
-  state_ = State::kStaged;
+  state_ = CallState::kStaged;
   return true;
 }
 
@@ -245,13 +245,13 @@ void LocalBackend::leave() {
 
 void LocalBackend::end(const Status& status) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;
-  state_ = State::kIdle;
+  state_ = CallState::kIdle;
   finished_.push_back({.id = call_.id, .status = status, .how = how_});
 }
 
 bool LocalBackend::prepare_sleep() {
   if (!finished_.empty()) return false;
-  if (state_ == State::kIdle) return true;
+  if (state_ == CallState::kIdle) return true;
   host_->announce_sleep();
   return !advance();
 }
@@ -259,18 +259,18 @@ bool LocalBackend::prepare_sleep() {
 void LocalBackend::wake_up() { host_->announce_waking(); }
 
 // No buffer has been written to yet, because that begins only when all members have announced the call.
-void LocalBackend::take_back(CallId, std::span<const int32_t>) {
-  if (state_ == State::kIdle) return;  // the call has failed already
-  RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
-              "a call that all members have started cannot be taken back");
-  for (const Peer& peer : peers_) host_->take_back_sequence(peer.index);
-  if (state_ == State::kPosted && bytes_ > kInlineBytes)
-    slot_users_[calls_ % 2].clear();  // the slot was free before
+void LocalBackend::cancel(CallId, std::span<const int32_t>) {
+  if (state_ == CallState::kIdle) return;  // the call has failed already
+  RUEDA_CHECK(state_ == CallState::kWaitingForBuffer || state_ == CallState::kPosted,
+              "a call that all members have started cannot be cancelled");
+  for (const Peer& peer : peers_) host_->return_sequence(peer.index);
+  if (state_ == CallState::kPosted && bytes_ > kInlineBytes)
+    one_shot_users_[calls_ % 2].clear();  // the one-shot buffer was free before
   --calls_;
   end(Status::ok());
 }
 
-// Nobody has looked at what was announced and taken back, so there is nothing to receive.
+// Nobody has looked at what was announced and cancelled, so there is nothing to receive.
 void LocalBackend::discard(const Call& call, std::span<const int32_t>) {
   finished_.push_back({.id = call.id, .status = Status::ok(), .how = ""});
 }
@@ -278,7 +278,7 @@ void LocalBackend::discard(const Call& call, std::span<const int32_t>) {
 void LocalBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
-  if (state_ != State::kIdle) end(why);
+  if (state_ != CallState::kIdle) end(why);
 }
 
 }  // namespace rueda::backend

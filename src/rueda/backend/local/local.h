@@ -4,7 +4,8 @@
 // written to any tensor before all members have announced it. Then one of four algorithms runs. The size and
 // the place of the tensors decide which one, and all ranks make the same decision:
 //   inline      Up to 96 bytes: the values travel in the posts.
-//   one_shot    Each rank copies its input into its slot, and then reduces all slots into its output.
+//   one_shot    Each rank copies its input into its one-shot buffer, and then reduces all one-shot buffers
+//   into its output.
 //               One synchronisation; each rank reads (n - 1) * S bytes from the others.
 //   registered  All tensors of all ranks lie in arenas. Each rank reduces its slice of all inputs and writes
 //               the result into all outputs. Every input is read once and every output is written once.
@@ -44,22 +45,30 @@ class LocalBackend final : public Backend, public Cancellation {
   [[nodiscard]] bool has_room(uint64_t) const override { return is_idle(); }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
-  [[nodiscard]] bool is_idle() const override { return state_ == State::kIdle && finished_.empty(); }
-  [[nodiscard]] bool waits_on_memory() const override { return state_ != State::kIdle; }
+  [[nodiscard]] bool is_idle() const override { return state_ == CallState::kIdle && finished_.empty(); }
+  [[nodiscard]] bool waits_on_memory() const override { return state_ != CallState::kIdle; }
   bool prepare_sleep() override;
   void wake_up() override;
-  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void cancel(CallId call, std::span<const int32_t> arrivals) override;
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
   void abort(const Status& why) override;
 
  private:
-  enum class State : uint8_t { kIdle, kWaitingForSlot, kPosted, kCopied, kStaged, kRegistered, kLeaving };
+  enum class CallState : uint8_t {
+    kIdle,
+    kWaitingForBuffer,
+    kPosted,
+    kCopied,
+    kStaged,
+    kRegistered,
+    kLeaving
+  };
   struct Peer {
     size_t index = 0;  // on the host
     Rank member = 0;   // in the group
     uint64_t sequence = 0;
   };
-  struct User {  // a peer that may still read a slot, a table or the stages
+  struct User {  // a peer that may still read a one-shot buffer, a table or the stages
     size_t index = 0;
     uint64_t sequence = 0;
   };
@@ -93,7 +102,7 @@ class LocalBackend final : public Backend, public Cancellation {
   Status broken_;
 
   // The running call.
-  State state_ = State::kIdle;
+  CallState state_ = CallState::kIdle;
   std::string_view how_ = "";  // one of the four names above
   Call call_;
   SegmentList segments_;
@@ -106,8 +115,8 @@ class LocalBackend final : public Backend, public Cancellation {
   uint64_t chunks_ = 0, contributed_ = 0, reduced_ = 0, taken_ = 0;
   size_t reduced_to_ = 0;  // registered: how many elements of my slice are done
 
-  uint64_t calls_ = 0;  // calls of this backend so far; its parity chooses slot and table
-  std::vector<User> slot_users_[2], stage_users_;
+  uint64_t calls_ = 0;  // calls of this backend so far; its parity chooses one-shot buffer and table
+  std::vector<User> one_shot_users_[2], stage_users_;
   std::vector<const void*> sources_;
 };
 

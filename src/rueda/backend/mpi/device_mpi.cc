@@ -39,14 +39,14 @@ bool DeviceMpiBackend::accepts(const Group& group, const schedule::Spec& spec, c
 }
 
 void DeviceMpiBackend::start(const Call& call) {
-  RUEDA_CHECK(state_ == State::kIdle && !call.may_be_taken_back, "one call at a time, and for good");
+  RUEDA_CHECK(state_ == CallState::kIdle && !call.may_be_cancelled, "one call at a time, and for good");
   call_ = call;
   culprit_.reset();
   if (!broken_.is_ok()) return end(broken_);
   Status status = check_tensors(*options_.devices, call_.segments, culprit_);
   if (status.is_ok()) status = open_gpu();
   if (!status.is_ok()) return end({Code::kUnavailable, status.why});
-  state_ = State::kConnecting;
+  state_ = CallState::kConnecting;
 }
 
 // The first call decides which GPU is this rank's: that of its tensors.
@@ -61,22 +61,22 @@ Status DeviceMpiBackend::open_gpu() {
 // False if there is nothing to do at once.
 Result<bool> DeviceMpiBackend::advance() {
   switch (state_) {
-    case State::kIdle:
+    case CallState::kIdle:
       return false;
-    case State::kConnecting: {
+    case CallState::kConnecting: {
       const Result<std::optional<Comm>> comm = communicators_.find(*call_.group);
       if (!comm.is_ok()) return of_the_job(comm.status());
       if (!comm.value()) return false;
       const Status status = load(*comm.value());
       return status.is_ok() ? Result<bool>(true) : Result<bool>(status);
     }
-    case State::kLoading: {
+    case CallState::kLoading: {
       const std::optional<Status> outcome = loaded_->outcome();
       if (!outcome) return false;
       const Status status = outcome->is_ok() ? run() : Status(Code::kUnavailable, outcome->why);
       return status.is_ok() ? Result<bool>(true) : Result<bool>(status);
     }
-    case State::kRunning: {
+    case CallState::kRunning: {
       const std::optional<Status> outcome = worker_.take_outcome();
       if (!outcome) return false;
       const Status status = outcome->is_ok() ? store() : of_the_job(*outcome);
@@ -104,7 +104,7 @@ Status DeviceMpiBackend::load(Comm comm) {
   Result<std::shared_ptr<cuda::Event>> event = gpu_->record();
   if (!event.is_ok()) return event.status();
   loaded_ = std::move(event).value();
-  state_ = State::kLoading;
+  state_ = CallState::kLoading;
   return Status::ok();
 }
 
@@ -127,7 +127,7 @@ Status DeviceMpiBackend::run() {
     work.counts.emplace_back(run.counts.begin(), run.counts.end());
   }
   call_.note(Activity::kTransfer);
-  state_ = State::kRunning;
+  state_ = CallState::kRunning;
   return worker_.begin([process = options_.process, gpu = gpu_, work = std::move(work)]() -> Status {
     const cuda::ScopedContext context(*gpu->device());  // MPI copies in the current one
     if (!context.status().is_ok()) return context.status();
@@ -150,7 +150,7 @@ Status DeviceMpiBackend::store() {
 
 void DeviceMpiBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
-  state_ = State::kIdle;
+  state_ = CallState::kIdle;
   done_.push_back(
       {.id = call_.id, .status = status, .how = "mpi", .event = std::move(event), .segment = culprit_});
 }
@@ -181,15 +181,15 @@ void DeviceMpiBackend::watch_launched() {
 }
 
 bool DeviceMpiBackend::is_idle() const {
-  return state_ == State::kIdle && done_.empty() &&
+  return state_ == CallState::kIdle && done_.empty() &&
          std::ranges::all_of(launched_, [](const auto& event) { return event->outcome().has_value(); });
 }
 
 void DeviceMpiBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
-  const bool is_enqueueing = state_ == State::kLoading;
-  state_ = State::kIdle;
+  const bool is_enqueueing = state_ == CallState::kLoading;
+  state_ = CallState::kIdle;
   done_.clear();
   // Without one of its ranks, MPI would wait in its next collective, and in MPI_Finalize, for good.
   if (worker_.is_running() || communicators_.is_making() || why.code == Code::kPeerLost)

@@ -51,17 +51,17 @@ class DeviceMpiBackend final : public Backend {
   [[nodiscard]] std::string_view gpu_operations() const override { return "mpi"; }
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
-  [[nodiscard]] bool has_room(uint64_t /*order*/) const override { return state_ == State::kIdle; }
+  [[nodiscard]] bool has_room(uint64_t /*order*/) const override { return state_ == CallState::kIdle; }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override;
   [[nodiscard]] Status device_failure() const override { return device_fault_; }
   void abort(const Status& why) override;
-  [[nodiscard]] bool needs_polling() const override { return state_ != State::kIdle; }
-  bool prepare_sleep() override { return state_ == State::kIdle && done_.empty(); }
+  [[nodiscard]] bool needs_polling() const override { return state_ != CallState::kIdle; }
+  bool prepare_sleep() override { return state_ == CallState::kIdle && done_.empty(); }
 
  private:
-  enum class State : uint8_t { kIdle, kConnecting, kLoading, kRunning };
+  enum class CallState : uint8_t { kIdle, kConnecting, kLoading, kRunning };
 
   Status open_gpu();
   Result<bool> advance();
@@ -78,7 +78,7 @@ class DeviceMpiBackend final : public Backend {
   std::shared_ptr<Gpu> gpu_;  // once it is used; shared with the worker
   Worker worker_;
 
-  State state_ = State::kIdle;
+  CallState state_ = CallState::kIdle;
   Call call_;
   std::optional<size_t> culprit_;  // the segment that cannot be used, if one cannot
   Scale before_;

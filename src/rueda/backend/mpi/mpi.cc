@@ -27,7 +27,7 @@ int64_t elements_out(const Call& call) {
 }  // namespace
 
 // A call and its memory, which is used again by later calls.
-struct MpiBackend::Slot {
+struct MpiBackend::CallInFlight {
   Call call;
   Packing packing;
   std::optional<Transfer> transfer;  // once the call is posted
@@ -35,7 +35,7 @@ struct MpiBackend::Slot {
 
 MpiBackend::MpiBackend(std::shared_ptr<Process> process, Team team, MpiOptions options)
     : process_(process), team_(team), options_(options), communicators_(std::move(process), std::move(team)) {
-  for (size_t i = 0; i < kCalls; ++i) idle_.push_back(std::make_unique<Slot>());
+  for (size_t i = 0; i < kCalls; ++i) idle_.push_back(std::make_unique<CallInFlight>());
 }
 
 MpiBackend::~MpiBackend() {
@@ -48,7 +48,7 @@ bool MpiBackend::accepts(const Group& group, const schedule::Spec& spec, const M
 }
 
 void MpiBackend::start(const Call& call) {
-  RUEDA_CHECK(!call.may_be_taken_back, "MPI cannot take a call back");
+  RUEDA_CHECK(!call.may_be_cancelled, "MPI cannot cancel a call");
   if (!broken_.is_ok()) {
     failed_.push_back(Done{.id = call.id, .status = broken_});
     return;
@@ -59,32 +59,32 @@ void MpiBackend::start(const Call& call) {
   running_.back()->call = call;
 }
 
-Status MpiBackend::pack(Slot& slot) {
-  if (slot.call.spec.what == Collective::kBarrier) return Status::ok();
-  Status packed = slot.packing.pack(slot.call, true);
-  if (packed.is_ok()) slot.call.note(Activity::kTransfer);
+Status MpiBackend::pack(CallInFlight& in_flight) {
+  if (in_flight.call.spec.what == Collective::kBarrier) return Status::ok();
+  Status packed = in_flight.packing.pack(in_flight.call, true);
+  if (packed.is_ok()) in_flight.call.note(Activity::kTransfer);
   return packed;
 }
 
-Result<bool> MpiBackend::begin(Slot& slot) {
-  const schedule::Spec& spec = slot.call.spec;
-  const Result<std::optional<Comm>> comm = communicators_.find(*slot.call.group);
+Result<bool> MpiBackend::begin(CallInFlight& in_flight) {
+  const schedule::Spec& spec = in_flight.call.spec;
+  const Result<std::optional<Comm>> comm = communicators_.find(*in_flight.call.group);
   if (!comm.is_ok()) return in_operation(comm.status());
   if (!comm.value()) return false;
   Result<Op> op = Op{};
   if (is_reduction(spec.what)) op = ops_.find(process_->library(), spec.op, spec.dtype);
   if (!op.is_ok()) return op.status();
-  if (Status s = pack(slot); !s.is_ok()) return s;
+  if (Status s = pack(in_flight); !s.is_ok()) return s;
   const auto element = static_cast<int64_t>(size_of(spec.dtype));
-  slot.transfer.emplace(
-      TransferSpec{.spec = &spec,
-                   .me = slot.call.group->me,
-                   .size = slot.call.group->size(),
-                   .comm = *comm.value(),
-                   .op = op.value(),
-                   .input = const_cast<std::byte*>(slot.packing.input()),  // the packed copy, which is ours
-                   .output = slot.packing.output(),
-                   .most_elements = std::clamp<int64_t>(options_.chunk_bytes / element, 1, INT_MAX)});
+  in_flight.transfer.emplace(TransferSpec{
+      .spec = &spec,
+      .me = in_flight.call.group->me,
+      .size = in_flight.call.group->size(),
+      .comm = *comm.value(),
+      .op = op.value(),
+      .input = const_cast<std::byte*>(in_flight.packing.input()),  // the packed copy, which is ours
+      .output = in_flight.packing.output(),
+      .most_elements = std::clamp<int64_t>(options_.chunk_bytes / element, 1, INT_MAX)});
   return true;
 }
 
@@ -93,18 +93,18 @@ bool MpiBackend::progress(std::vector<Done>& done) {
   std::ranges::move(std::exchange(failed_, {}), std::back_inserter(done));
   if (communicators_.is_making()) return moved;
   for (size_t i = 0; i < running_.size();) {
-    Slot& slot = *running_[i];
-    const bool is_new = !slot.transfer;
-    const Result<bool> begun = is_new ? begin(slot) : Result<bool>(true);
+    CallInFlight& in_flight = *running_[i];
+    const bool is_new = !in_flight.transfer;
+    const Result<bool> begun = is_new ? begin(in_flight) : Result<bool>(true);
     if (begun.is_ok() && !begun.value()) break;  // later calls are posted after this one
-    const Result<bool> is_done = begun.is_ok() ? slot.transfer->progress(process_->library()) : begun;
+    const Result<bool> is_done = begun.is_ok() ? in_flight.transfer->progress(process_->library()) : begun;
     if (is_done.is_ok() && !is_done.value()) {
       moved = moved || is_new;
-      if (!slot.transfer->is_posted()) break;
+      if (!in_flight.transfer->is_posted()) break;
       ++i;
       continue;
     }
-    std::unique_ptr<Slot> ended = std::move(running_[i]);
+    std::unique_ptr<CallInFlight> ended = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<ptrdiff_t>(i));
     end(std::move(ended), is_done.status());
     moved = true;
@@ -114,20 +114,20 @@ bool MpiBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-void MpiBackend::end(std::unique_ptr<Slot> slot, const Status& status) {
-  const Call& call = slot->call;
+void MpiBackend::end(std::unique_ptr<CallInFlight> in_flight, const Status& status) {
+  const Call& call = in_flight->call;
   Done done{.id = call.id, .status = status, .how = "mpi"};
   if (status.is_ok()) {
     const schedule::Spec& spec = call.spec;
     if (is_reduction(spec.what) && !spec.scale.is_identity())
-      kernels::scale(spec.dtype, slot->packing.output(), slot->packing.output(),
+      kernels::scale(spec.dtype, in_flight->packing.output(), in_flight->packing.output(),
                      static_cast<size_t>(elements_out(call)), spec.scale);
-    if (spec.what != Collective::kBarrier) slot->packing.unpack(call);
-    slot->transfer.reset();
-    idle_.push_back(std::move(slot));
+    if (spec.what != Collective::kBarrier) in_flight->packing.unpack(call);
+    in_flight->transfer.reset();
+    idle_.push_back(std::move(in_flight));
   } else {
     done.status = in_operation(status);
-    running_.push_back(std::move(slot));  // its memory is kept
+    running_.push_back(std::move(in_flight));  // its memory is kept
     abort(done.status);
     return;
   }
@@ -137,18 +137,18 @@ void MpiBackend::end(std::unique_ptr<Slot> slot, const Status& status) {
 // The calls that MPI has begun keep their memory for good.
 void MpiBackend::abandon() {
   process_->abandon();
-  for (std::unique_ptr<Slot>& slot : running_)
-    if (slot->transfer) keep_until_exit(std::move(slot));
+  for (std::unique_ptr<CallInFlight>& in_flight : running_)
+    if (in_flight->transfer) keep_until_exit(std::move(in_flight));
   running_.clear();
 }
 
 void MpiBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   if (broken_.is_ok()) broken_ = why;
-  for (const std::unique_ptr<Slot>& slot : running_)
-    failed_.push_back(Done{.id = slot->call.id, .status = why, .how = "mpi"});
+  for (const std::unique_ptr<CallInFlight>& in_flight : running_)
+    failed_.push_back(Done{.id = in_flight->call.id, .status = why, .how = "mpi"});
   const bool is_posted =
-      std::ranges::any_of(running_, [](const auto& slot) { return slot->transfer.has_value(); });
+      std::ranges::any_of(running_, [](const auto& in_flight) { return in_flight->transfer.has_value(); });
   // Without one of its ranks, MPI would wait in its next collective, and in MPI_Finalize, for good.
   if (is_posted || communicators_.is_making() || why.code == Code::kPeerLost) return abandon();
   running_.clear();

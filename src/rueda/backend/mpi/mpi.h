@@ -52,12 +52,12 @@ class MpiBackend final : public Backend {
   bool prepare_sleep() override { return running_.empty(); }
 
  private:
-  struct Slot;
+  struct CallInFlight;
 
   // Posts the call; false while its communicator is made.
-  Result<bool> begin(Slot& slot);
-  Status pack(Slot& slot);
-  void end(std::unique_ptr<Slot> slot, const Status& status);
+  Result<bool> begin(CallInFlight& in_flight);
+  Status pack(CallInFlight& in_flight);
+  void end(std::unique_ptr<CallInFlight> in_flight, const Status& status);
   void abandon();
 
   std::shared_ptr<Process> process_;
@@ -65,10 +65,10 @@ class MpiBackend final : public Backend {
   MpiOptions options_;
   Communicators communicators_;
   ReduceOps ops_;
-  std::vector<std::unique_ptr<Slot>> idle_;
-  std::vector<std::unique_ptr<Slot>> running_;  // in start order
-  std::vector<Done> failed_;                    // to be returned by progress()
-  Status broken_;                               // why nothing can run any more
+  std::vector<std::unique_ptr<CallInFlight>> idle_;
+  std::vector<std::unique_ptr<CallInFlight>> running_;  // in start order
+  std::vector<Done> failed_;                            // to be returned by progress()
+  Status broken_;                                       // why nothing can run any more
 };
 
 }  // namespace rueda::backend::mpi

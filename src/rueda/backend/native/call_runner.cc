@@ -25,11 +25,11 @@ size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) 
 
 }  // namespace
 
-// A call that may be taken back must not change its inputs before all members have started it. If the call
+// A call that may be cancelled must not change its inputs before all members have started it. If the call
 // does not ensure this itself and its tensors are too large to be copied, a barrier runs first. Every member
 // decides alike: whether the outputs are the inputs, which may differ between members, plays no part.
 bool CallRunner::needs_start_barrier(const Call& call) const {
-  if (!call.may_be_taken_back || call.spec.what != Collective::kAllreduce) return false;
+  if (!call.may_be_cancelled || call.spec.what != Collective::kAllreduce) return false;
   const size_t bytes = bytes_of(call);
   if (bytes == 0) return true;  // without elements no message would make members wait for one another
   return !spares_inputs(call) && bytes > context_.options.copied_bytes;
@@ -40,16 +40,16 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
   RUEDA_CHECK(is_idle(), "the calls of one channel run one after the other");
   current_ = call;
   first_ticket_ = first_ticket;
-  is_taken_back_ = discarded.has_value();
+  is_cancelled_ = discarded.has_value();
   if (discarded) arrivals_.assign(discarded->begin(), discarded->end());
   is_held_ = false;
   is_at_start_barrier_ = needs_start_barrier(call);
   how_ = "";
   if (!context_.broken.is_ok()) return end(context_.broken);
-  if (const Status loaded = load(call, is_taken_back_); !loaded.is_ok()) return end(loaded);
+  if (const Status loaded = load(call, is_cancelled_); !loaded.is_ok()) return end(loaded);
   if (call.group->size() == 1) {
     how_ = "copy";
-    if (!is_taken_back_) run_alone(call.spec, packing_.input(), packing_.output());
+    if (!is_cancelled_) run_alone(call.spec, packing_.input(), packing_.output());
     return end(Status::ok());
   }
   const schedule::Spec barrier = {
@@ -58,7 +58,7 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
   if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec); !status.is_ok()) end(status);
 }
 
-// A call that may be taken back is not reduced in place, unless a start barrier protects its inputs.
+// A call that may be cancelled is not reduced in place, unless a start barrier protects its inputs.
 Status CallRunner::load(const Call& call, bool is_discarded) {
   if (is_discarded) {
     packing_.clear();
@@ -66,7 +66,7 @@ Status CallRunner::load(const Call& call, bool is_discarded) {
   }
   const bool is_in_place =
       call.segments.size() == 1 && call.segments.front().input == call.segments.front().output;
-  const bool is_copied = call.may_be_taken_back && call.spec.what == Collective::kAllreduce && is_in_place &&
+  const bool is_copied = call.may_be_cancelled && call.spec.what == Collective::kAllreduce && is_in_place &&
                          !is_at_start_barrier_ && !spares_inputs(call);
   if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
     context_.broken = packed;  // the other members run the call, and nobody here will receive what they send
@@ -104,7 +104,7 @@ Status CallRunner::prepare(const schedule::Spec& spec) {
 
 // Starts what is prepared if its channels are up; otherwise it goes on waiting for them.
 Status CallRunner::connect() {
-  const Arrivals arrivals = is_taken_back_ ? Arrivals(arrivals_) : std::nullopt;
+  const Arrivals arrivals = is_cancelled_ ? Arrivals(arrivals_) : std::nullopt;
   ActivitySink* const sink = is_at_start_barrier_ ? nullptr : current_.activities;
   execution_.observe(sink != nullptr && sink->wants_messages() ? sink : nullptr);
   is_connecting_ = !channels_.are_up(arrivals);
@@ -130,7 +130,7 @@ bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
     moved = execution_.run_ready(budget) || moved;
     if (execution_.is_over()) {
       if (!execution_.status().is_ok()) context_.broken = execution_.status();
-      if (is_at_start_barrier_ && execution_.status().is_ok() && !is_taken_back_)
+      if (is_at_start_barrier_ && execution_.status().is_ok() && !is_cancelled_)
         pass_start_barrier();
       else
         end(execution_.status());
@@ -143,14 +143,14 @@ bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
   return true;
 }
 
-// All members have started the call, so it can no longer be taken back.
+// All members have started the call, so it can no longer be cancelled.
 void CallRunner::pass_start_barrier() {
   is_at_start_barrier_ = false;
   if (const Status status = prepare(current_.spec); !status.is_ok()) end(status);
 }
 
 std::vector<int32_t> CallRunner::pause() {
-  if (!is_running_ || is_taken_back_) return {};
+  if (!is_running_ || is_cancelled_) return {};
   const auto members = static_cast<size_t>(current_.group->size());
   is_held_ = true;
   if (is_connecting_) return std::vector<int32_t>(members, 0);
@@ -160,13 +160,13 @@ std::vector<int32_t> CallRunner::pause() {
 
 void CallRunner::resume() {
   is_held_ = false;
-  if (is_running_ && !is_taken_back_ && !is_connecting_) execution_.resume();
+  if (is_running_ && !is_cancelled_ && !is_connecting_) execution_.resume();
 }
 
-void CallRunner::take_back(std::span<const int32_t> arrivals) {
+void CallRunner::cancel(std::span<const int32_t> arrivals) {
   if (!is_running_) return;  // the call has failed already
-  RUEDA_CHECK(!is_taken_back_, "a call is taken back once");
-  is_taken_back_ = true;
+  RUEDA_CHECK(!is_cancelled_, "a call is cancelled once");
+  is_cancelled_ = true;
   is_held_ = false;
   if (!is_connecting_) return execution_.cancel(arrivals);
   arrivals_.assign(arrivals.begin(), arrivals.end());  // as if it had been discarded from the start
@@ -180,7 +180,7 @@ void CallRunner::on_completion(uint32_t step, const Status& status) {
 
 void CallRunner::end(const Status& status) {
   is_running_ = is_connecting_ = false;
-  if (status.is_ok() && !is_taken_back_) packing_.unpack(current_);
+  if (status.is_ok() && !is_cancelled_) packing_.unpack(current_);
   finished_ = Done{.id = current_.id, .status = status, .how = how_};
 }
 

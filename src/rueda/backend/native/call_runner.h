@@ -33,7 +33,7 @@ struct NativeOptions {
   int64_t chunk_bytes = 256 << 10;  // unit of pipelining; the same on every rank
   // How many calls run at once, each on data channels of its own; the same on every rank.
   size_t channels = 1;
-  // A tensor up to this size is copied if its call may be taken back, because a copy takes less time than
+  // A tensor up to this size is copied if its call may be cancelled, because a copy takes less time than
   // waiting until all members have started the call. The same on every rank.
   size_t copied_bytes = 256 << 10;
   // The high byte of its tickets: several native backends may share the transports, each with its own
@@ -61,7 +61,7 @@ class CallRunner {
   void begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded);
   std::vector<int32_t> pause();
   void resume();
-  void take_back(std::span<const int32_t> arrivals);
+  void cancel(std::span<const int32_t> arrivals);
   // Appends the call if it has ended. Returns whether anything moved. Runs local steps of about `budget`
   // bytes at most.
   bool progress(size_t budget, std::vector<Done>& done);
@@ -92,8 +92,8 @@ class CallRunner {
   bool is_connecting_ = false;        // waits for channels
   bool is_held_ = false;              // between pause() and resume()
   bool is_at_start_barrier_ = false;  // the start barrier runs, not yet the call itself
-  bool is_taken_back_ = false;
-  std::vector<int32_t> arrivals_;  // [member] of a call that is taken back
+  bool is_cancelled_ = false;
+  std::vector<int32_t> arrivals_;  // [member] of a call that is cancelled
   Call current_;
   transport::Ticket first_ticket_ = 0;
   Packing packing_;      // of current_

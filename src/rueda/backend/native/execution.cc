@@ -42,7 +42,7 @@ void Execution::reset(const PreparedSchedule& prepared, const Buffers& buffers,
   endpoints_ = endpoints;
   first_ticket_ = first_ticket;
   status_ = Status::ok();
-  states_.assign(prepared.size(), State::kBlocked);
+  states_.assign(prepared.size(), StepState::kBlocked);
   blockers_ = prepared.blockers;
   queue_heads_.assign(prepared.queues.size(), 0);
   local_.clear();
@@ -59,7 +59,7 @@ bool Execution::is_over() const {
 }
 
 void Execution::make_ready(int32_t index) {
-  states_[index] = State::kReady;
+  states_[index] = StepState::kReady;
   if (prepared_->queue_of[index] >= 0)
     advance(prepared_->queue_of[index]);
   else
@@ -71,14 +71,15 @@ void Execution::advance(int32_t queue) {
   const std::vector<int32_t>& steps = prepared_->queues[queue].steps;
   size_t& head = queue_heads_[queue];
   if (is_paused_) return;
-  while (head < steps.size() && states_[steps[head]] == State::kReady && status_.is_ok()) post(steps[head++]);
+  while (head < steps.size() && states_[steps[head]] == StepState::kReady && status_.is_ok())
+    post(steps[head++]);
 }
 
 void Execution::post(int32_t index) {
   const Step& step = prepared_->schedule.steps[index];
   transport::Endpoint& endpoint = *endpoints_[step.peer];
   const transport::Ticket ticket = first_ticket_ + static_cast<uint32_t>(index);
-  states_[index] = State::kPosted;
+  states_[index] = StepState::kPosted;
   ++in_flight_;
   if (observer_ != nullptr) {
     posted_[index] = monotonic_now();
@@ -88,17 +89,17 @@ void Execution::post(int32_t index) {
     return endpoint.send(ticket, {buffers_.read(step.from), buffers_.bytes_of(step.from)});
   const int32_t consumer = prepared_->consumer_of[index];
   if (consumer < 0) return endpoint.recv(ticket, {buffers_.write(step.to), buffers_.bytes_of(step.to)});
-  const size_t granule = size_of(type_of(*buffers_.spec, step.wire));
+  const size_t unit_bytes = size_of(type_of(*buffers_.spec, step.wire));
   consumers_[consumer].reset(step, buffers_);
-  endpoint.recv_into(ticket, wire_bytes(step, buffers_), granule, consumers_[consumer]);
+  endpoint.recv_into(ticket, wire_bytes(step, buffers_), unit_bytes, consumers_[consumer]);
 }
 
 void Execution::on_completion(int32_t index, const Status& status) {
-  RUEDA_CHECK(states_[index] == State::kPosted, "a ticket completed twice or was never given out");
+  RUEDA_CHECK(states_[index] == StepState::kPosted, "a ticket completed twice or was never given out");
   --in_flight_;
   if (!status.is_ok()) {
     if (status_.is_ok()) status_ = status;
-    states_[index] = State::kDone;
+    states_[index] = StepState::kDone;
     return;
   }
   if (is_cancelled_) return;
@@ -131,7 +132,7 @@ void Execution::tell(int32_t index) {
 }
 
 void Execution::finish_step(int32_t index) {
-  states_[index] = State::kDone;
+  states_[index] = StepState::kDone;
   --remaining_;
   for (const int32_t next : prepared_->dependents_of(index))
     if (--blockers_[next] == 0) make_ready(next);
@@ -145,12 +146,12 @@ void Execution::pause() {
     const PreparedSchedule::Queue& receives = prepared_->queues[queue];
     if (receives.sends) continue;
     size_t& head = queue_heads_[queue];
-    const auto is_open = [&](size_t i) { return states_[receives.steps[i]] == State::kPosted; };
+    const auto is_open = [&](size_t i) { return states_[receives.steps[i]] == StepState::kPosted; };
     size_t open = 0;
     while (open < head && is_open(head - open - 1)) ++open;
     if (open == 0) continue;
     for (size_t taken = endpoints_[receives.peer]->withdraw(open); taken > 0; --taken, --in_flight_)
-      states_[receives.steps[--head]] = State::kReady;
+      states_[receives.steps[--head]] = StepState::kReady;
   }
 }
 
@@ -180,7 +181,7 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
     size_t& posted = queue_heads_[queue];  // the receives that pause() left have arrived or begun to
     for (; posted < expected; ++posted) {
       const int32_t index = receives.steps[posted];
-      states_[index] = State::kPosted;
+      states_[index] = StepState::kPosted;
       ++in_flight_;
       endpoint->recv_into(first_ticket_ + static_cast<uint32_t>(index),
                           wire_bytes(prepared_->schedule.steps[index], buffers_), 1, discarding);

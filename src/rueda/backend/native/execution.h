@@ -52,7 +52,7 @@ class Execution {
   [[nodiscard]] size_t step_count() const { return prepared_ == nullptr ? 0 : prepared_->size(); }
 
  private:
-  enum class State : uint8_t { kBlocked, kReady, kPosted, kDone };
+  enum class StepState : uint8_t { kBlocked, kReady, kPosted, kDone };
   void reset(const PreparedSchedule& prepared, const Buffers& buffers,
              std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket);
   void make_ready(int32_t index);
@@ -66,7 +66,7 @@ class Execution {
   std::span<transport::Endpoint* const> endpoints_;
   transport::Ticket first_ticket_ = 0;
   Status status_;                    // the first failure
-  std::vector<State> states_;        // [steps]
+  std::vector<StepState> states_;    // [steps]
   std::vector<int32_t> blockers_;    // [steps] how many steps it still waits for
   std::vector<size_t> queue_heads_;  // [queues] the next step to be posted
   std::vector<int32_t> local_;  // local steps in the order in which they became ready; those from local_head_

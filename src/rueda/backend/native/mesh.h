@@ -41,7 +41,7 @@ class CallChannels {
   // Another call. group and prepared are borrowed until the next one.
   void begin(const Group& group, const PreparedSchedule& prepared);
   // Whether everything that the call needs is up. If not, begins to connect or goes on with it. arrivals: the
-  // call is taken back, and needs only the channels of members that have sent messages for it.
+  // call is cancelled, and needs only the channels of members that have sent messages for it.
   bool are_up(std::optional<std::span<const int32_t>> arrivals);
   // Why there is no point in waiting any longer; it names the member. Ok while there is.
   [[nodiscard]] const Status& failure() const { return failure_; }

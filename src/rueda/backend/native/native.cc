@@ -62,8 +62,8 @@ std::vector<int32_t> NativeBackend::pause(CallId call) { return runner_of(call).
 
 void NativeBackend::resume(CallId call) { runner_of(call).resume(); }
 
-void NativeBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
-  runner_of(call).take_back(arrivals);
+void NativeBackend::cancel(CallId call, std::span<const int32_t> arrivals) {
+  runner_of(call).cancel(arrivals);
 }
 
 bool NativeBackend::progress(std::vector<Done>& done) {

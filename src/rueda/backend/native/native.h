@@ -44,7 +44,7 @@ class NativeBackend final : public Backend, public Cancellation {
   void start(const Call& call) override;
   std::vector<int32_t> pause(CallId call) override;
   void resume(CallId call) override;
-  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void cancel(CallId call, std::span<const int32_t> arrivals) override;
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override;

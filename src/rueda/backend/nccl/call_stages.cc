@@ -9,16 +9,16 @@ Stage next_part(const Facts& facts) { return facts.has_room ? Stage::kReducing :
 
 }  // namespace
 
-Stage first_stage(bool may_be_taken_back) { return may_be_taken_back ? Stage::kMeeting : Stage::kStarting; }
+Stage first_stage(bool may_be_cancelled) { return may_be_cancelled ? Stage::kSyncing : Stage::kStarting; }
 
 Stage stage_after(Stage stage, const Facts& facts) {
   switch (stage) {
-    case Stage::kMeeting:
+    case Stage::kSyncing:
       return Stage::kStarting;
     case Stage::kStarting:
       if (facts.is_refused) return Stage::kHandedOver;
-      return facts.is_connected ? Stage::kPreparing : Stage::kIntroducing;
-    case Stage::kIntroducing:
+      return facts.is_connected ? Stage::kPreparing : Stage::kSettingUp;
+    case Stage::kSettingUp:
       return facts.is_refused ? Stage::kHandedOver : Stage::kConnecting;
     case Stage::kConnecting:
     case Stage::kProbing:

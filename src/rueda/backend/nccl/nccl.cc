@@ -22,7 +22,7 @@ constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
 
 NcclBackend::NcclBackend(NcclOptions options)
     : options_(std::move(options)),
-      meetings_(std::move(options_.host)),
+      host_sync_(std::move(options_.host)),
       sets_(std::move(options_.topology)),
       communicators_(options_.library) {}
 
@@ -50,13 +50,13 @@ void NcclBackend::start(const Call& call) {
   if (!broken_.is_ok()) return end(broken_);
   const Status fault = check_tensors(*options_.devices, call_.segments, culprit_);
   if (!fault.is_ok()) return end(fault);
-  Status status = enter(nccl::first_stage(call.may_be_taken_back));
+  Status status = enter(nccl::first_stage(call.may_be_cancelled));
   if (status.is_ok() && nccl::is_immediate(stage_)) status = go_on();
   if (!status.is_ok()) end(status);
 }
 
 bool NcclBackend::progress(std::vector<Done>& done) {
-  bool moved = meetings_.progress(done);
+  bool moved = host_sync_.progress(done);
   watch_launched();
   while (stage_ != Stage::kIdle) {
     const Result<bool> ended = has_ended();
@@ -73,8 +73,8 @@ bool NcclBackend::progress(std::vector<Done>& done) {
 }
 
 Result<bool> NcclBackend::has_ended() {
-  if (nccl::is_meeting(stage_)) {
-    const std::optional<Status> outcome = meetings_.take_outcome();
+  if (nccl::is_syncing(stage_)) {
+    const std::optional<Status> outcome = host_sync_.take_outcome();
     if (outcome && !outcome->is_ok()) return *outcome;
     return outcome.has_value();
   }
@@ -119,8 +119,8 @@ nccl::Facts NcclBackend::facts() const {
 // What the end of the stage leaves behind.
 Status NcclBackend::leave() {
   switch (stage_) {
-    case Stage::kIntroducing:
-      sets_.decide(*set_, *call_.group, meetings_.introductions());
+    case Stage::kSettingUp:
+      sets_.decide(*set_, *call_.group, host_sync_.member_infos());
       if (!set_->refusal.empty() && launch_ != nullptr && communicators_.is_empty())
         launch_->gpu().packing().give_up_unused();
       break;
@@ -136,7 +136,7 @@ Status NcclBackend::leave() {
       if (!probe_->has_next()) return end_probe();
       break;
     case Stage::kAgreeing:
-      sets_.decide_adasum(*set_, *call_.group, meetings_.introductions(), launch_->adasum_bytes());
+      sets_.decide_adasum(*set_, *call_.group, host_sync_.member_infos(), launch_->adasum_bytes());
       break;
     case Stage::kReducing: {
       if (levels_ == nullptr) return launch_->combine();
@@ -149,8 +149,8 @@ Status NcclBackend::leave() {
       return launch_->combine();
     case Stage::kBetween:
       // The shares have been added, or are about to be written when an event happens.
-      if (meetings_.event() != nullptr)
-        return meetings_.event()->make_stream_wait(launch_->gpu().stream().handle());
+      if (host_sync_.event() != nullptr)
+        return host_sync_.event()->make_stream_wait(launch_->gpu().stream().handle());
       break;
     default:
       break;
@@ -161,14 +161,14 @@ Status NcclBackend::leave() {
 Status NcclBackend::enter(Stage stage) {
   stage_ = stage;
   switch (stage) {
-    case Stage::kMeeting:
-      meetings_.begin_for(call_);
+    case Stage::kSyncing:
+      host_sync_.begin_for(call_);
       break;
     case Stage::kStarting:
       look_up();
       break;
-    case Stage::kIntroducing:
-      introduce();
+    case Stage::kSettingUp:
+      set_up();
       break;
     case Stage::kConnecting:
       return connect();
@@ -178,9 +178,9 @@ Status NcclBackend::enter(Stage stage) {
       launch_->begin(call_, *communicator_, levels_);
       break;
     case Stage::kAgreeing: {
-      nccl::Introduction mine;
+      nccl::MemberInfo mine;
       mine.pack_bytes = static_cast<int64_t>(launch_->reserve_for_adasum());
-      meetings_.begin_for(*call_.group, mine);
+      host_sync_.begin_for(*call_.group, mine);
       break;
     }
     case Stage::kWaiting: {  // what is enqueued gives room when it has ended
@@ -199,7 +199,7 @@ Status NcclBackend::enter(Stage stage) {
       schedule::Spec spec = call_.spec;  // scaled before and after, not here
       spec.count = share_.count;
       spec.scale = {};
-      meetings_.begin_for(levels_->between, spec, share_);
+      host_sync_.begin_for(levels_->between, spec, share_);
       break;
     }
     case Stage::kGathering:
@@ -239,18 +239,18 @@ void NcclBackend::look_up() {
   if (!set_->refusal.empty()) return;
   const bool may_have_levels = call_.spec.what == Collective::kAllreduce && !nccl::is_adasum(call_.spec);
   if (may_have_levels && sets_.are_hierarchical()) levels_ = sets_.levels_of(*set_, *call_.group);
-  if (levels_ != nullptr && !meetings_.can_run(levels_->between, call_.spec)) levels_ = nullptr;
+  if (levels_ != nullptr && !host_sync_.can_run(levels_->between, call_.spec)) levels_ = nullptr;
   communicator_ = communicators_.find(*call_.group, connected());
 }
 
-void NcclBackend::introduce() {
-  nccl::Introduction mine;
+void NcclBackend::set_up() {
+  nccl::MemberInfo mine;
   if (const Status status = prepare_gpu(mine); !status.is_ok()) mine.set_why_not(status.why);
-  meetings_.begin_for(*call_.group, mine);
+  host_sync_.begin_for(*call_.group, mine);
 }
 
 // The first call decides which GPU is this rank's: that of its tensors.
-Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
+Status NcclBackend::prepare_gpu(nccl::MemberInfo& mine) {
   if (launch_ == nullptr) {
     auto opened = Gpu::open(*options_.devices, call_.segments, options_.local_rank);
     if (!opened.is_ok()) return opened.status();
@@ -267,7 +267,7 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
 
 Status NcclBackend::connect() {
   const Group& group = *call_.group;
-  const std::span<const nccl::Introduction> members = meetings_.introductions();
+  const std::span<const nccl::MemberInfo> members = host_sync_.member_infos();
   const size_t first = static_cast<size_t>(std::ranges::find(group.members, connected().members.front()) -
                                            group.members.begin());
   const auto begun =
@@ -296,13 +296,13 @@ Status NcclBackend::end_probe() {
 
 void NcclBackend::hand_over() {
   stage_ = Stage::kIdle;
-  if (meetings_.hand_over(call_)) return;
+  if (host_sync_.hand_over(call_)) return;
   const std::string why = set_->refusal.empty() ? "Adasum has no memory on a GPU." : set_->refusal;
   const Status status(Code::kUnsupported, why + " Copy the tensor to host memory first.");
   done_.push_back({.id = call_.id, .status = status, .how = "nccl"});  // the same on every member
 }
 
-// Everything is on the stream, or the call was taken back.
+// Everything is on the stream, or the call was cancelled.
 Status NcclBackend::finish() {
   if (communicator_ == nullptr) return end(Status::ok()), Status::ok();
   const auto event = launch_->end();
@@ -326,7 +326,7 @@ void NcclBackend::watch_launched() {
 }
 
 bool NcclBackend::is_idle() const {
-  return stage_ == Stage::kIdle && done_.empty() && meetings_.is_idle() && launched_.is_empty();
+  return stage_ == Stage::kIdle && done_.empty() && host_sync_.is_idle() && launched_.is_empty();
 }
 
 bool NcclBackend::prepare_sleep() {
@@ -334,31 +334,31 @@ bool NcclBackend::prepare_sleep() {
   // but not instead of the threads that do it. Nor does CUDA say when a queue has room again.
   const bool must_ask = nccl::asks_nccl(stage_) || stage_ == Stage::kWaiting;
   if (must_ask) sched_yield();
-  return !must_ask && done_.empty() && meetings_.prepare_sleep();
+  return !must_ask && done_.empty() && host_sync_.prepare_sleep();
 }
 
-Status NcclBackend::device_failure() const { return broken_.is_ok() ? meetings_.device_failure() : broken_; }
+Status NcclBackend::device_failure() const { return broken_.is_ok() ? host_sync_.device_failure() : broken_; }
 
 // In a later stage all members have started the call.
 std::vector<int32_t> NcclBackend::pause(CallId call) {
-  return is_met(call) ? meetings_.pause() : std::vector<int32_t>();
+  return is_met(call) ? host_sync_.pause() : std::vector<int32_t>();
 }
 
 void NcclBackend::resume(CallId call) {
-  if (is_met(call)) meetings_.resume();
+  if (is_met(call)) host_sync_.resume();
 }
 
-void NcclBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
+void NcclBackend::cancel(CallId call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(is_met(call), "a call that all members have started runs");
   stage_ = Stage::kLeaving;
-  meetings_.take_back(arrivals);
+  host_sync_.cancel(arrivals);
 }
 
 void NcclBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   begin(call);
   if (!broken_.is_ok()) return end(broken_);
   stage_ = Stage::kLeaving;
-  meetings_.discard(call_, arrivals);
+  host_sync_.discard(call_, arrivals);
 }
 
 void NcclBackend::abort(const Status& why) {
@@ -367,7 +367,7 @@ void NcclBackend::abort(const Status& why) {
   const bool is_enqueueing = nccl::is_enqueueing(stage_) || stage_ == Stage::kBetween;
   stage_ = Stage::kIdle;
   done_.clear();
-  meetings_.abort(why);
+  host_sync_.abort(why);
   if (launch_ == nullptr) return;
   const Deadline deadline = Deadline::after(kAbortTime);
   const cuda::ScopedContext context(*launch_->gpu().device());

@@ -17,7 +17,7 @@ const Levels* Sets::levels_of(Set& set, const Group& group) {
   return set.levels ? &*set.levels : nullptr;
 }
 
-void Sets::decide(Set& set, const Group& group, std::span<const Introduction> members) {
+void Sets::decide(Set& set, const Group& group, std::span<const MemberInfo> members) {
   const std::string refusal = refusal_of(group, members);
   if (refusal.empty()) return;
   const bool is_new =
@@ -27,7 +27,7 @@ void Sets::decide(Set& set, const Group& group, std::span<const Introduction> me
   set.refusal = refusal;
 }
 
-void Sets::decide_adasum(Set& set, const Group& group, std::span<const Introduction> members, size_t needed) {
+void Sets::decide_adasum(Set& set, const Group& group, std::span<const MemberInfo> members, size_t needed) {
   set.adasum_bytes = pack_bytes_of(members);
   if (needed <= set.adasum_bytes || group.me != 0 || std::exchange(has_warned_, true)) return;
   RUEDA_LOG(kWarning, "An Adasum in " + describe(group) + " needs " + std::to_string(needed >> 20) +

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "rueda/backend/nccl/host_sync.h"
 #include "rueda/backend/nccl/levels.h"
-#include "rueda/backend/nccl/meetings.h"
 #include "rueda/base/types.h"
 #include "rueda/schedule/topology.h"
 
@@ -36,10 +36,10 @@ class Sets {
   Set& find(const Group& group) { return sets_[{group.id, group.members}]; }
   // Null: it has one level.
   const Levels* levels_of(Set& set, const Group& group);
-  // The members have introduced themselves.
-  void decide(Set& set, const Group& group, std::span<const Introduction> members);
+  // The members have set up the process set.
+  void decide(Set& set, const Group& group, std::span<const MemberInfo> members);
   // They have said how much memory they have for an Adasum that needs so much.
-  void decide_adasum(Set& set, const Group& group, std::span<const Introduction> members, size_t needed);
+  void decide_adasum(Set& set, const Group& group, std::span<const MemberInfo> members, size_t needed);
 
  private:
   TopologyOf topology_;

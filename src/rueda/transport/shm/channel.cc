@@ -74,14 +74,14 @@ void ShmChannel::offer_memory(size_t ring_bytes) {
 // The first message on the socket: the accepting end passes the rings, and both ends pass what
 // their ranks share.
 void ShmChannel::adopt_memory() {
-  using State = ReceivedDescriptors::State;
+  using Receipt = ReceivedDescriptors::Receipt;
   ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
-  if (received.state == State::kNothingYet) return;
-  if (received.state == State::kClosed) return lose(peer_lost(name_, "closed its connection"));
-  if (received.state == State::kNoRoom) return lose(out_of_descriptors(EMFILE));
+  if (received.state == Receipt::kNothingYet) return;
+  if (received.state == Receipt::kClosed) return lose(peer_lost(name_, "closed its connection"));
+  if (received.state == Receipt::kNoRoom) return lose(out_of_descriptors(EMFILE));
   std::vector<UniqueFd>& given = received.descriptors;
   const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
-  if (received.state == State::kGarbage || given.size() != expected)
+  if (received.state == Receipt::kGarbage || given.size() != expected)
     return lose({Code::kInternal, to_string(name_) + " sent something other than its shared memory."});
   if (!is_creator_) {
     Result<RingMapping> mapping = RingMapping::adopt(std::move(given.front()));
@@ -118,8 +118,9 @@ void ShmChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
   requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
 }
 
-void ShmChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
-  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+void ShmChannel::recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) {
+  requests_.post(
+      RecvRequest{.ticket = ticket, .bytes = bytes, .unit_bytes = unit_bytes, .consumer = &consumer});
 }
 
 bool ShmChannel::progress() {
@@ -186,7 +187,7 @@ bool ShmChannel::recv_some() {
       reader_.available(kPieceBytes);
       const auto piece = reader_.peek(std::min(bytes - received_bytes_, kPieceBytes));
       received_bytes_ += piece.size();
-      carry_.deliver(requests_.recvs.front(), received_bytes_, piece);
+      reassembly_.deliver(requests_.recvs.front(), received_bytes_, piece);
       reader_.skip(piece.size());
       taken += piece.size();
     }
@@ -208,13 +209,13 @@ bool ShmChannel::take_header() {
     return lose(status), false;
   is_header_taken_ = true;
   received_bytes_ = request.bytes <= kInlineBytes ? request.bytes : 0;
-  carry_.deliver(request, received_bytes_, std::span(line).subspan(sizeof(header), received_bytes_));
+  reassembly_.deliver(request, received_bytes_, std::span(line).subspan(sizeof(header), received_bytes_));
   reader_.skip(kLine);
   return true;
 }
 
 void ShmChannel::finish_message() {
-  RUEDA_CHECK(carry_.size() == 0, "a message ended within a granule");
+  RUEDA_CHECK(reassembly_.size() == 0, "a message ended within a unit");
   is_header_taken_ = false;
   received_bytes_ = 0;
   ++recv_sequence_;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rueda/base/unique_fd.h"
-#include "rueda/transport/carry.h"
 #include "rueda/transport/poller.h"
+#include "rueda/transport/reassembly.h"
 #include "rueda/transport/requests.h"
 #include "rueda/transport/shm/ring_mapping.h"
 #include "rueda/transport/transport.h"
@@ -28,7 +28,7 @@ class ShmChannel final : public Endpoint {
 
   void send(Ticket ticket, std::span<const std::byte> bytes) override;
   void recv(Ticket ticket, std::span<std::byte> bytes) override;
-  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
+  void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override;
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
 
   bool progress();     // true if anything moved; no system call
@@ -80,7 +80,7 @@ class ShmChannel final : public Endpoint {
   uint32_t recv_sequence_ = 0;
   bool is_header_taken_ = false;  // of the oldest receive
   size_t received_bytes_ = 0;
-  Carry carry_;  // used only when the granule does not divide a line
+  Reassembly reassembly_;  // used only when the unit does not divide a line
 };
 
 }  // namespace rueda::transport

@@ -30,7 +30,7 @@ bool send_descriptors(int socket, uint32_t magic, std::span<const int> descripto
 }
 
 ReceivedDescriptors receive_descriptors(int socket, uint32_t magic) {
-  using State = ReceivedDescriptors::State;
+  using Receipt = ReceivedDescriptors::Receipt;
   uint32_t word = 0;
   iovec part{&word, sizeof(word)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> space{};
@@ -43,7 +43,7 @@ ReceivedDescriptors receive_descriptors(int socket, uint32_t magic) {
   ReceivedDescriptors received;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return received;
   if (got <= 0) {
-    received.state = State::kClosed;
+    received.state = Receipt::kClosed;
     return received;
   }
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
@@ -56,9 +56,9 @@ ReceivedDescriptors receive_descriptors(int socket, uint32_t magic) {
     }
   }
   const bool is_whole = got == static_cast<ssize_t>(sizeof(word)) && word == magic;
-  received.state = is_whole ? State::kReceived : State::kGarbage;
+  received.state = is_whole ? Receipt::kReceived : Receipt::kGarbage;
   const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
-  if (is_whole && is_cut && received.descriptors.size() < kMaxDescriptors) received.state = State::kNoRoom;
+  if (is_whole && is_cut && received.descriptors.size() < kMaxDescriptors) received.state = Receipt::kNoRoom;
   return received;
 }
 

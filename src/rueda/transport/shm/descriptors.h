@@ -15,13 +15,13 @@ inline constexpr size_t kMaxDescriptors = 8;
 bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors);
 
 struct ReceivedDescriptors {
-  enum class State : uint8_t {
+  enum class Receipt : uint8_t {
     kNothingYet,
     kReceived,
     kClosed,
     kGarbage,
     kNoRoom
-  } state = State::kNothingYet;
+  } state = Receipt::kNothingYet;
   std::vector<UniqueFd> descriptors;
 };
 // Never waits. kGarbage: the message is not exactly the magic number. kNoRoom: this process may open no more

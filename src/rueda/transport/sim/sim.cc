@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "rueda/transport/carry.h"
 #include "rueda/transport/connector.h"
+#include "rueda/transport/reassembly.h"
 #include "rueda/transport/requests.h"
 
 namespace rueda::transport {
@@ -56,8 +56,9 @@ class SimChannel final : public Endpoint {
   void recv(Ticket ticket, std::span<std::byte> bytes) override {
     requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
   }
-  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override {
-    requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+  void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override {
+    requests_.post(
+        RecvRequest{.ticket = ticket, .bytes = bytes, .unit_bytes = unit_bytes, .consumer = &consumer});
   }
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, received_ > 0); }
 
@@ -127,9 +128,9 @@ class SimChannel final : public Endpoint {
     Bytes piece = std::move(message.pieces.front().bytes);
     message.pieces.pop_front();
     received_ += piece.size();
-    piece.insert(piece.begin(), carry_.size(), std::byte{});  // consumers rely on aligned granules
-    carry_.prepend_to(piece);
-    carry_.deliver(request, received_, piece);
+    piece.insert(piece.begin(), reassembly_.size(), std::byte{});  // consumers rely on aligned units
+    reassembly_.prepend_to(piece);
+    reassembly_.deliver(request, received_, piece);
     if (received_ < request.bytes) return true;
     const Ticket sent = message.ticket;
     inbound_.pop_front();
@@ -157,7 +158,7 @@ class SimChannel final : public Endpoint {
   uint64_t last_arrival_ = 0;
   size_t received_ = 0;  // of the oldest receive
   uint32_t sequence_ = 0;
-  Carry carry_;
+  Reassembly reassembly_;
 };
 
 }  // namespace

@@ -63,9 +63,10 @@ void TcpChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
   requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
 }
 
-void TcpChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
-  RUEDA_CHECK(granule <= scratch_.size() / 2, "the granule does not fit into the receive buffer");
-  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+void TcpChannel::recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) {
+  RUEDA_CHECK(unit_bytes <= scratch_.size() / 2, "the unit does not fit into the receive buffer");
+  requests_.post(
+      RecvRequest{.ticket = ticket, .bytes = bytes, .unit_bytes = unit_bytes, .consumer = &consumer});
 }
 
 bool TcpChannel::has_work() const {
@@ -180,7 +181,7 @@ bool TcpChannel::recv_some() {
   if (request.consumer == nullptr) {
     if (missing > 0) add(request.into + payload_bytes_, std::min(missing, scratch_.size()));
   } else {
-    add(scratch_.data() + carry_.size(), std::min(missing, scratch_.size() - carry_.size()));
+    add(scratch_.data() + reassembly_.size(), std::min(missing, scratch_.size() - reassembly_.size()));
   }
   msghdr message{};
   message.msg_iov = parts.data();
@@ -215,7 +216,7 @@ void TcpChannel::take(size_t arrived) {
   }
   deliver(arrived - of_header);
   if (payload_bytes_ < request.bytes) return;
-  RUEDA_CHECK(carry_.size() == 0, "a message ended within a granule");
+  RUEDA_CHECK(reassembly_.size() == 0, "a message ended within a unit");
   header_bytes_ = payload_bytes_ = 0;
   ++recv_sequence_;
   requests_.finish_recv();
@@ -225,9 +226,9 @@ void TcpChannel::deliver(size_t payload) {
   const RecvRequest& request = requests_.recvs.front();
   payload_bytes_ += payload;
   if (request.consumer == nullptr || payload == 0) return;
-  const auto piece = scratch_.first(carry_.size() + payload);
-  carry_.prepend_to(piece);
-  carry_.deliver(request, payload_bytes_, piece);
+  const auto piece = scratch_.first(reassembly_.size() + payload);
+  reassembly_.prepend_to(piece);
+  reassembly_.deliver(request, payload_bytes_, piece);
 }
 
 void TcpChannel::on_hangup() {

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "rueda/base/unique_fd.h"
-#include "rueda/transport/carry.h"
 #include "rueda/transport/host_silence.h"
 #include "rueda/transport/poller.h"
+#include "rueda/transport/reassembly.h"
 #include "rueda/transport/requests.h"
 #include "rueda/transport/tcp/arrivals.h"
 #include "rueda/transport/transport.h"
@@ -24,7 +24,7 @@ class TcpChannel final : public Endpoint {
 
   void send(Ticket ticket, std::span<const std::byte> bytes) override;
   void recv(Ticket ticket, std::span<std::byte> bytes) override;
-  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
+  void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override;
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, header_bytes_ > 0); }
 
   [[nodiscard]] std::optional<LinkUse> use() const override;
@@ -81,7 +81,7 @@ class TcpChannel final : public Endpoint {
   size_t payload_bytes_ = 0;
   Arrivals arrivals_;
   MessageHeader header_;
-  Carry carry_;
+  Reassembly reassembly_;
 };
 
 }  // namespace rueda::transport

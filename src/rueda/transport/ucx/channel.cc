@@ -28,9 +28,10 @@ void UcxChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
   requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
 }
 
-void UcxChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
-  RUEDA_CHECK(granule <= Landing::kMaxGranule, "the granule does not fit in front of a piece");
-  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+void UcxChannel::recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) {
+  RUEDA_CHECK(unit_bytes <= BounceBuffers::kMaxUnitBytes, "the unit does not fit in front of a piece");
+  requests_.post(
+      RecvRequest{.ticket = ticket, .bytes = bytes, .unit_bytes = unit_bytes, .consumer = &consumer});
 }
 
 size_t UcxChannel::withdraw(size_t receives) {
@@ -41,10 +42,10 @@ Status UcxChannel::broken(const std::string& how) const {
   return {Code::kInternal, to_string(name_) + " broke the protocol: " + how + "."};
 }
 
-Status UcxChannel::on_message(const PieceHeader& header, Parcel& parcel) {
+Status UcxChannel::on_message(const PieceHeader& header, ActiveMessage& active_message) {
   if (is_ended()) return Status::ok();
   if (Status status = accept_counts(header); !status.is_ok()) return status;
-  if (header.kind == PieceKind::kData) return accept_piece(header, parcel);
+  if (header.kind == PieceKind::kData) return accept_piece(header, active_message);
   if (header.kind == PieceKind::kSync) {
     is_asked_ = true;
     report_at_ = header.piece;
@@ -60,14 +61,14 @@ Status UcxChannel::accept_counts(const PieceHeader& header) {
 }
 
 // Pieces overtake one another: UCX keeps no order between messages that it cuts itself and others.
-Status UcxChannel::accept_piece(const PieceHeader& header, Parcel& parcel) {
+Status UcxChannel::accept_piece(const PieceHeader& header, ActiveMessage& active_message) {
   InPiece& piece = in_[slot(header.piece)];
   if (header.piece - consumed_ >= kUcxWindow || piece.is_here)
     return broken("piece " + std::to_string(header.piece) + " comes twice or too early");
   piece.is_here = true;
   piece.sequence = header.sequence;
   piece.message_bytes = header.bytes;
-  piece.parcel = std::move(parcel);
+  piece.active_message = std::move(active_message);
   ++arrived_;
   return Status::ok();
 }
@@ -82,8 +83,9 @@ bool UcxChannel::may_match() const {
   if (has_failed_ || matched_ - consumed_ >= kUcxWindow || !next.is_here ||
       matched_messages_ == requests_.recvs.size())
     return false;
-  if (!next.parcel.is_remote()) return true;
-  const bool has_place = requests_.recvs[matched_messages_].consumer == nullptr || wire_.landing->has_room();
+  if (!next.active_message.is_remote()) return true;
+  const bool has_place =
+      requests_.recvs[matched_messages_].consumer == nullptr || wire_.bounce_buffers->has_room();
   return wire_.peer != nullptr && has_place;
 }
 
@@ -198,7 +200,7 @@ Status UcxChannel::match(bool& is_moved) {
     if (Status status = check_header(header, match_sequence_, request.bytes, name_); !status.is_ok())
       return status;
     const size_t bytes = piece_bytes(request.bytes, matched_bytes_);
-    if (piece.parcel.size() != bytes || piece.parcel.is_remote() == is_eager(bytes))
+    if (piece.active_message.size() != bytes || piece.active_message.is_remote() == is_eager(bytes))
       return broken("a piece of message " + std::to_string(match_sequence_) + " has the wrong size");
     piece.offset = matched_bytes_;
     take(piece, request);
@@ -218,19 +220,19 @@ Status UcxChannel::match(bool& is_moved) {
 
 void UcxChannel::take(InPiece& piece, const RecvRequest& request) {
   piece.operation.code = ucx::kOk;
-  const size_t bytes = piece.parcel.size();
-  if (!piece.parcel.is_remote()) {
+  const size_t bytes = piece.active_message.size();
+  if (!piece.active_message.is_remote()) {
     if (request.consumer != nullptr || bytes == 0) return;  // it is delivered when its turn comes
-    std::memcpy(request.into + piece.offset, piece.parcel.bytes().data(), bytes);
-    return piece.parcel.reset();
+    std::memcpy(request.into + piece.offset, piece.active_message.bytes().data(), bytes);
+    return piece.active_message.reset();
   }
   std::byte* into = request.into + piece.offset;
   if (request.consumer != nullptr) {
-    piece.landing = wire_.landing->take();
-    into = piece.landing + piece.offset % request.granule;
+    piece.bounce = wire_.bounce_buffers->take();
+    into = piece.bounce + piece.offset % request.unit_bytes;
   }
   piece.operation.open_count = &wire_.open_count;
-  wire_.worker->receive(std::move(piece.parcel), {into, bytes}, piece.operation);
+  wire_.worker->receive(std::move(piece.active_message), {into, bytes}, piece.operation);
 }
 
 Status UcxChannel::deliver(bool& is_moved) {
@@ -243,33 +245,33 @@ Status UcxChannel::deliver(bool& is_moved) {
     }
     const RecvRequest& request = requests_.recvs.front();
     if (request.consumer != nullptr) hand_over(piece, request);
-    piece.parcel.reset();
+    piece.active_message.reset();
     piece.is_here = false;
     ++consumed_;
     is_moved = true;
     if (!piece.is_last) continue;
-    RUEDA_CHECK(carry_.size() == 0, "a message ended within a granule");
+    RUEDA_CHECK(reassembly_.size() == 0, "a message ended within a unit");
     requests_.finish_recv();
     --matched_messages_;
   }
   return Status::ok();
 }
 
-// A piece may begin within a granule. It lies so far behind the beginning of its place that the bytes which
+// A piece may begin within a unit. It lies so far behind the beginning of its place that the bytes which
 // came before it fit in front.
 void UcxChannel::hand_over(InPiece& piece, const RecvRequest& request) {
   const size_t bytes = piece_bytes(request.bytes, piece.offset);
-  const size_t before = piece.offset % request.granule;
-  RUEDA_CHECK(carry_.size() == before, "the kept bytes are not those before the piece");
-  std::byte* place = piece.landing;
+  const size_t before = piece.offset % request.unit_bytes;
+  RUEDA_CHECK(reassembly_.size() == before, "the kept bytes are not those before the piece");
+  std::byte* place = piece.bounce;
   if (place == nullptr) {
-    place = wire_.landing->scratch();
-    if (bytes > 0) std::memcpy(place + before, piece.parcel.bytes().data(), bytes);
+    place = wire_.bounce_buffers->scratch();
+    if (bytes > 0) std::memcpy(place + before, piece.active_message.bytes().data(), bytes);
   }
   const std::span<std::byte> whole(place, before + bytes);
-  carry_.prepend_to(whole);
-  carry_.deliver(request, piece.offset + bytes, whole);
-  if (piece.landing != nullptr) wire_.landing->give_back(std::exchange(piece.landing, nullptr));
+  reassembly_.prepend_to(whole);
+  reassembly_.deliver(request, piece.offset + bytes, whole);
+  if (piece.bounce != nullptr) wire_.bounce_buffers->give_back(std::exchange(piece.bounce, nullptr));
 }
 
 void UcxChannel::hang_up(const Status& why, bool has_failed) {
@@ -281,19 +283,20 @@ void UcxChannel::hang_up(const Status& why, bool has_failed) {
 // more, ends the channel.
 bool UcxChannel::is_exhausted() const {
   const InPiece& next = in_[slot(matched_)];
-  const bool is_readable = next.is_here && matched_ - consumed_ < kUcxWindow && !next.parcel.is_remote();
+  const bool is_readable =
+      next.is_here && matched_ - consumed_ < kUcxWindow && !next.active_message.is_remote();
   return has_failed_ || !requests_.sends.empty() || !requests_.recvs.empty() || !is_readable;
 }
 
 void UcxChannel::drop_arrivals() {
-  for (InPiece& piece : in_) piece.parcel.reset();
+  for (InPiece& piece : in_) piece.active_message.reset();
 }
 
 void UcxChannel::end(const Status& why) {
   if (is_ended()) return;
   drop_arrivals();
   for (InPiece& piece : in_)
-    if (piece.landing != nullptr) wire_.landing->give_back(std::exchange(piece.landing, nullptr));
+    if (piece.bounce != nullptr) wire_.bounce_buffers->give_back(std::exchange(piece.bounce, nullptr));
   requests_.end(why);
 }
 

@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 
-#include "rueda/transport/carry.h"
+#include "rueda/transport/reassembly.h"
 #include "rueda/transport/requests.h"
 #include "rueda/transport/transport.h"
-#include "rueda/transport/ucx/landing.h"
+#include "rueda/transport/ucx/bounce_buffers.h"
 #include "rueda/transport/ucx/piece.h"
 #include "rueda/transport/ucx/worker.h"
 
@@ -20,7 +20,7 @@ namespace rueda::transport {
 // What the channels of one link share.
 struct UcxWire {
   UcxWorker* worker = nullptr;
-  Landing* landing = nullptr;
+  BounceBuffers* bounce_buffers = nullptr;
   ucx::Peer* peer = nullptr;  // null: not connected yet, or no longer
   UcxToken token{};           // that the peer wants to see
   uint32_t me = 0;            // rank
@@ -34,12 +34,12 @@ class UcxChannel final : public Endpoint {
 
   void send(Ticket ticket, std::span<const std::byte> bytes) override;
   void recv(Ticket ticket, std::span<std::byte> bytes) override;
-  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
+  void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override;
   size_t withdraw(size_t receives) override;
 
   // A message of the peer for this channel: a piece or counts. Does no work yet. Fails if it breaks the
   // protocol.
-  Status on_message(const PieceHeader& header, Parcel& parcel);
+  Status on_message(const PieceHeader& header, ActiveMessage& active_message);
   // Sends, receives and completes what is possible. Fails if the peer broke the protocol. True: it moved.
   Result<bool> progress();
   [[nodiscard]] bool has_work() const;
@@ -71,8 +71,8 @@ class UcxChannel final : public Endpoint {
     uint32_t sequence = 0;
     uint64_t message_bytes = 0;
     size_t offset = 0;
-    Parcel parcel;
-    std::byte* landing = nullptr;  // where a consumer's piece is fetched to
+    ActiveMessage active_message;
+    std::byte* bounce = nullptr;  // where a consumer's piece is fetched to
     UcxOperation operation;
   };
   static size_t slot(uint32_t piece) { return piece % kUcxWindow; }
@@ -91,7 +91,7 @@ class UcxChannel final : public Endpoint {
   Status deliver(bool& is_moved);
   void hand_over(InPiece& piece, const RecvRequest& request);
   Status accept_counts(const PieceHeader& header);
-  Status accept_piece(const PieceHeader& header, Parcel& parcel);
+  Status accept_piece(const PieceHeader& header, ActiveMessage& active_message);
   [[nodiscard]] bool is_exhausted() const;
   void report_loss();
   [[nodiscard]] Status broken(const std::string& how) const;
@@ -122,7 +122,7 @@ class UcxChannel final : public Endpoint {
   size_t matched_bytes_ = 0;     // of the next one
   bool has_begun_ = false;       // the next one has its first piece
   uint32_t match_sequence_ = 0;  // of that one
-  Carry carry_;
+  Reassembly reassembly_;
 };
 
 }  // namespace rueda::transport

@@ -33,7 +33,7 @@ UcxToken random_token() {
 UcxLink::UcxLink(Rank peer, UniqueFd socket, const Site& site)
     : site_(site), peer_(peer), socket_(std::move(socket)), token_(random_token()) {
   wire_.worker = site_.worker;
-  wire_.landing = site_.landing;
+  wire_.bounce_buffers = site_.bounce_buffers;
   wire_.me = static_cast<uint32_t>(site_.me);
   unsent_ = encode_greeting(token_, site_.worker->address());
   const Status watched = site_.poller->add(socket_.get(), watch_);
@@ -61,13 +61,13 @@ UcxChannel& UcxLink::channel(uint16_t number) {
 UcxChannel* UcxLink::endpoint(uint16_t number) {
   const auto found = channels_.find(number);
   if (found == channels_.end() || !is_open(number)) return nullptr;
-  return state_ >= State::kUp || found->second->is_ended() ? found->second.get() : nullptr;
+  return state_ >= LinkState::kUp || found->second->is_ended() ? found->second.get() : nullptr;
 }
 
 std::string UcxLink::trouble() const {
-  if (state_ == State::kGreeting)
+  if (state_ == LinkState::kGreeting)
     return "the connection is open, but the other end has not sent its UCX address";
-  if (state_ == State::kProving)
+  if (state_ == LinkState::kProving)
     return "the connection is proven, but no message comes through UCX (check UCX_NET_DEVICES and UCX_TLS)";
   return {};
 }
@@ -139,7 +139,7 @@ void UcxLink::connect() {
                 "UCX_NET_DEVICES; without UCX_TLS, rueda does not let UCX use TCP). Without such a card, "
                 "set RUEDA_TRANSPORTS=shm,tcp."});
   wire_.peer = connected.value();
-  state_ = State::kProving;
+  state_ = LinkState::kProving;
   send_hello();
 }
 
@@ -149,7 +149,7 @@ void UcxLink::send_hello() {
   site_.worker->send(wire_.peer, std::as_bytes(std::span(&hello_, 1)), {}, true, hello_operation_);
 }
 
-void UcxLink::on_message(const PieceHeader& header, Parcel& parcel) {
+void UcxLink::on_message(const PieceHeader& header, ActiveMessage& active_message) {
   if (!is_alive()) return;
   has_heard_ = true;
   if (header.kind == PieceKind::kHello) return;
@@ -157,22 +157,22 @@ void UcxLink::on_message(const PieceHeader& header, Parcel& parcel) {
     return leave_because_of(
         0, {Code::kInternal, to_string(name_of(header.channel)) + " is beyond the 16 channels of a peer."});
   // The peer may be ready for a channel that this rank has not asked for yet.
-  if (Status status = channel(header.channel).on_message(header, parcel); !status.is_ok())
+  if (Status status = channel(header.channel).on_message(header, active_message); !status.is_ok())
     leave_because_of(header.channel, std::move(status));
 }
 
 bool UcxLink::has_work() const {
   if (is_hung_up() || (is_alive() && watch_.ready != 0 && (watch_.ready != EPOLLOUT || !unsent_.empty())))
     return true;
-  if (state_ == State::kLeaving && (is_drained() || drain_deadline_ == 0)) return true;
-  if (state_ == State::kProving && has_heard_) return true;
+  if (state_ == LinkState::kLeaving && (is_drained() || drain_deadline_ == 0)) return true;
+  if (state_ == LinkState::kProving && has_heard_) return true;
   if (is_alive() && has_failed()) return end_deadline_ == 0;
   return std::any_of(channels_.begin(), channels_.end(),
                      [this](const auto& named) { return is_open(named.first) && named.second->has_work(); });
 }
 
 bool UcxLink::progress(Nanos now) {
-  const State before = state_;
+  const LinkState before = state_;
   if (is_hung_up()) leave(socket_end_);
   if (is_alive() && has_failed() && awaits_end(now)) return false;
   if (is_alive() && has_failed() && unsent_.empty())
@@ -180,11 +180,12 @@ bool UcxLink::progress(Nanos now) {
   if (is_alive() && peer_error_ != ucx::kOk)
     leave("lost its UCX connection (" + site_.worker->describe(peer_error_) + ")");
   if (is_alive() && !channel_error_.is_ok()) leave_because_of(failed_channel_, channel_error_);
-  if (state_ == State::kProving && has_heard_) state_ = State::kUp;
-  if (state_ == State::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kLinkDrainTime;
-  if (state_ == State::kLeaving && is_drained()) state_ = State::kGone;  // UCX holds no buffer any more
+  if (state_ == LinkState::kProving && has_heard_) state_ = LinkState::kUp;
+  if (state_ == LinkState::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kLinkDrainTime;
+  if (state_ == LinkState::kLeaving && is_drained())
+    state_ = LinkState::kGone;  // UCX holds no buffer any more
   bool is_moved = state_ != before;
-  if (state_ < State::kUp) return is_moved;
+  if (state_ < LinkState::kUp) return is_moved;
   for (const auto& [number, channel] : channels_) {
     if (!is_open(number)) continue;
     const Result<bool> moved = channel->progress();
@@ -224,7 +225,7 @@ void UcxLink::disconnect() {
 // culprit: the channel that ended the link by itself; -1: the peer is gone.
 void UcxLink::leave(std::string how, int culprit, const Status& culprit_status) {
   if (!is_alive()) return;
-  state_ = State::kLeaving;
+  state_ = LinkState::kLeaving;
   how_ = std::move(how);
   disconnect();
   if (socket_.is_open()) site_.poller->remove(socket_.get());
@@ -249,7 +250,7 @@ void UcxLink::lose_all(const Status& why) {
 }
 
 void UcxLink::end(const Status& why) {
-  state_ = State::kGone;
+  state_ = LinkState::kGone;
   how_ = "was closed here";
   if (socket_.is_open()) site_.poller->remove(socket_.get());
   hang_up(socket_);

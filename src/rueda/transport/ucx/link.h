@@ -23,7 +23,7 @@ class UcxLink {
   struct Site {
     Rank me = -1;
     UcxWorker* worker = nullptr;
-    Landing* landing = nullptr;
+    BounceBuffers* bounce_buffers = nullptr;
     Poller* poller = nullptr;
     Outcome* outcome = nullptr;
   };
@@ -34,7 +34,7 @@ class UcxLink {
   void open(uint16_t channel);
   // Null until the channel is up or has ended.
   UcxChannel* endpoint(uint16_t channel);
-  [[nodiscard]] bool is_up() const { return state_ == State::kUp; }
+  [[nodiscard]] bool is_up() const { return state_ == LinkState::kUp; }
   // Why it is not up yet.
   [[nodiscard]] std::string trouble() const;
 
@@ -43,7 +43,7 @@ class UcxLink {
   [[nodiscard]] bool is_hung_up() const { return is_hung_up_ && is_alive(); }
   // Whether the message carries this link's token. Then on_message() may have it.
   [[nodiscard]] bool knows(const PieceHeader& header) const { return is_equal(header.token, token_); }
-  void on_message(const PieceHeader& header, Parcel& parcel);
+  void on_message(const PieceHeader& header, ActiveMessage& active_message);
   bool progress(Nanos now);  // true: it moved
   [[nodiscard]] bool has_work() const;
 
@@ -57,7 +57,7 @@ class UcxLink {
   // When progress() acts without an event: 0 = never.
   [[nodiscard]] Nanos next_due() const { return is_alive() ? end_deadline_ : drain_deadline(); }
   // When UCX should have completed everything that is open with a lost peer. 0: the link is not leaving.
-  [[nodiscard]] Nanos drain_deadline() const { return state_ == State::kLeaving ? drain_deadline_ : 0; }
+  [[nodiscard]] Nanos drain_deadline() const { return state_ == LinkState::kLeaving ? drain_deadline_ : 0; }
   void drop_arrivals();
   void lose_all(const Status& why);  // the link must be drained, or the worker must have ended
   void end(const Status& why);       // the same without a report
@@ -65,8 +65,8 @@ class UcxLink {
  private:
   // Greeting: tokens and addresses pass. Proving: the first message must come through UCX. Leaving: the peer
   // is gone, but UCX still uses buffers. Gone: what has arrived can still be received.
-  enum class State : uint8_t { kGreeting, kProving, kUp, kLeaving, kGone };
-  [[nodiscard]] bool is_alive() const { return state_ < State::kLeaving; }
+  enum class LinkState : uint8_t { kGreeting, kProving, kUp, kLeaving, kGone };
+  [[nodiscard]] bool is_alive() const { return state_ < LinkState::kLeaving; }
 
   void send_greeting();
   void read_greeting();
@@ -86,7 +86,7 @@ class UcxLink {
   const Rank peer_;
   UniqueFd socket_;
   Watch watch_;
-  State state_ = State::kGreeting;
+  LinkState state_ = LinkState::kGreeting;
   bool is_hung_up_ = false, has_heard_ = false;
   std::string socket_end_;  // how it hung up
   UcxToken token_{};        // that the peer's messages must carry

@@ -47,9 +47,11 @@ class UcxTransport final : public Transport {
   UcxTransport& operator=(const UcxTransport&) = delete;
 
   Status open() {
-    Result<std::unique_ptr<UcxWorker>> worker = UcxWorker::make(
-        static_cast<size_t>(options_.identity.size),
-        [this](std::span<const std::byte> header, Parcel& parcel) { on_arrival(header, parcel); });
+    Result<std::unique_ptr<UcxWorker>> worker =
+        UcxWorker::make(static_cast<size_t>(options_.identity.size),
+                        [this](std::span<const std::byte> header, ActiveMessage& active_message) {
+                          on_arrival(header, active_message);
+                        });
     if (!worker.is_ok()) return worker.status();
     worker_ = std::move(worker).value();
     if (worker_->address().size() > kMaxWorkerAddress)
@@ -160,10 +162,10 @@ class UcxTransport final : public Transport {
     for (Connected& connected : connector_.take_connected()) {
       const Rank peer = connected.name.peer;
       if (links_.contains(peer)) continue;  // a link comes up once; a second connection is closed
-      UcxLink& link =
-          *(links_[peer] = std::make_unique<UcxLink>(
-                peer, std::move(connected.fd),
-                UcxLink::Site{options_.identity.rank, worker_.get(), &landing_, poller_.get(), &outcome_}));
+      UcxLink& link = *(links_[peer] = std::make_unique<UcxLink>(
+                            peer, std::move(connected.fd),
+                            UcxLink::Site{options_.identity.rank, worker_.get(), &bounce_buffers_,
+                                          poller_.get(), &outcome_}));
       for (const uint16_t channel : wanted_[peer]) link.open(channel);
     }
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
@@ -171,14 +173,14 @@ class UcxTransport final : public Transport {
 
   // In the worker's progress(). Anyone who reaches the worker can send a message; only a peer that has proved
   // itself has been told the token.
-  void on_arrival(std::span<const std::byte> bytes, Parcel& parcel) {
+  void on_arrival(std::span<const std::byte> bytes, ActiveMessage& active_message) {
     const std::optional<PieceHeader> header = parse_piece_header(bytes);
     const auto found = header ? links_.find(static_cast<Rank>(header->from)) : links_.end();
     if (found == links_.end() || !found->second->knows(*header))
       return refusals_.warn(
           "this rank",
           {Code::kPermissionDenied, "a UCX message without the token of a proven peer has been dropped."});
-    found->second->on_message(*header, parcel);
+    found->second->on_message(*header, active_message);
   }
 
   // A message that UCX has taken may still be in this process, or on the wire. The peer may depend on it: it
@@ -235,7 +237,7 @@ class UcxTransport final : public Transport {
   std::unique_ptr<Poller> poller_;
   UniqueFd wake_fd_;
   Outcome outcome_;
-  Landing landing_;
+  BounceBuffers bounce_buffers_;
   std::unique_ptr<UcxWorker> worker_;  // null after the end
   Connector connector_;
   std::map<Rank, std::set<uint16_t>> wanted_;

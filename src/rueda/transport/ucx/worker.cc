@@ -54,7 +54,7 @@ class BlockedSignals {
 
 }  // namespace
 
-Parcel& Parcel::operator=(Parcel&& other) noexcept {
+ActiveMessage& ActiveMessage::operator=(ActiveMessage&& other) noexcept {
   if (this == &other) return *this;
   reset();
   worker_ = other.worker_;
@@ -64,7 +64,7 @@ Parcel& Parcel::operator=(Parcel&& other) noexcept {
   return *this;
 }
 
-void Parcel::reset() {
+void ActiveMessage::reset() {
   if (data_ != nullptr) worker_->api_.am_data_release(worker_->worker_, data_);
   data_ = nullptr;
   bytes_ = 0;
@@ -207,8 +207,9 @@ void UcxWorker::send(ucx::Peer* peer, std::span<const std::byte> header, std::sp
                                      bytes.size(), &params));
 }
 
-void UcxWorker::receive(Parcel parcel, std::span<std::byte> into, UcxOperation& operation) {
-  RUEDA_CHECK(parcel.is_remote_ && parcel.bytes_ == into.size(), "a parcel is received as it is");
+void UcxWorker::receive(ActiveMessage active_message, std::span<std::byte> into, UcxOperation& operation) {
+  RUEDA_CHECK(active_message.is_remote_ && active_message.bytes_ == into.size(),
+              "an active message is received as it is");
   RequestParams params;
   begin(operation, params);
   params.on_received = [](void* request, Code8 code, size_t, void* user_data) {
@@ -216,7 +217,7 @@ void UcxWorker::receive(Parcel parcel, std::span<std::byte> into, UcxOperation& 
     received.worker->api_.request_free(request);
     finish(received, code);
   };
-  void* data = std::exchange(parcel.data_, nullptr);  // UCX owns it from here on, even if this fails
+  void* data = std::exchange(active_message.data_, nullptr);  // UCX owns it from here on, even if this fails
   settle(operation, api_.am_recv_data_nbx(worker_, data, into.data(), into.size(), &params));
 }
 
@@ -226,10 +227,10 @@ Code8 UcxWorker::on_message(void* self, const void* header, size_t header_bytes,
   const bool is_remote = (params->attributes & ucx::ArrivalParams::kRendezvous) != 0;
   const bool is_kept = is_remote || (params->attributes & ucx::ArrivalParams::kPersistent) != 0;
   RUEDA_CHECK(is_kept || bytes == 0, "kPersistentData did not keep the data of a message");
-  Parcel parcel(&worker, bytes > 0 ? data : nullptr, bytes, is_remote);
-  worker.on_arrival_({static_cast<const std::byte*>(header), header_bytes}, parcel);
-  if (parcel.data_ == nullptr && bytes > 0) return ucx::kInProgress;
-  parcel.data_ = nullptr;  // UCX drops it
+  ActiveMessage active_message(&worker, bytes > 0 ? data : nullptr, bytes, is_remote);
+  worker.on_arrival_({static_cast<const std::byte*>(header), header_bytes}, active_message);
+  if (active_message.data_ == nullptr && bytes > 0) return ucx::kInProgress;
+  active_message.data_ = nullptr;  // UCX drops it
   return is_remote ? ucx::kRejected : ucx::kOk;
 }
 

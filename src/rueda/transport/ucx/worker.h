@@ -19,19 +19,19 @@ class UcxWorker;
 
 // The data of an active message that has arrived: bytes in UCX's memory, or a promise of bytes that receive()
 // fetches from the sender. Gives them back to UCX when it ends. Must not outlive the worker.
-class Parcel {
+class ActiveMessage {
  public:
-  Parcel() = default;
-  Parcel(UcxWorker* worker, void* data, size_t bytes, bool is_remote)
+  ActiveMessage() = default;
+  ActiveMessage(UcxWorker* worker, void* data, size_t bytes, bool is_remote)
       : worker_(worker), data_(data), bytes_(bytes), is_remote_(is_remote) {}
-  Parcel(Parcel&& other) noexcept { *this = std::move(other); }
-  Parcel& operator=(Parcel&& other) noexcept;
-  ~Parcel() { reset(); }
+  ActiveMessage(ActiveMessage&& other) noexcept { *this = std::move(other); }
+  ActiveMessage& operator=(ActiveMessage&& other) noexcept;
+  ~ActiveMessage() { reset(); }
 
   void reset();
   [[nodiscard]] size_t size() const { return bytes_; }
   [[nodiscard]] bool is_remote() const { return is_remote_; }
-  // Of a parcel that is not remote.
+  // Of an active message that is not remote.
   [[nodiscard]] std::span<const std::byte> bytes() const {
     return {static_cast<const std::byte*>(data_), bytes_};
   }
@@ -54,9 +54,9 @@ struct UcxOperation {
 
 class UcxWorker {
  public:
-  // Called in progress(). The header is valid during the call only. Who wants the parcel moves it away; a
-  // parcel that is left is dropped.
-  using OnArrival = std::function<void(std::span<const std::byte> header, Parcel& parcel)>;
+  // Called in progress(). The header is valid during the call only. Who wants the active message moves it
+  // away; a active message that is left is dropped.
+  using OnArrival = std::function<void(std::span<const std::byte> header, ActiveMessage& active_message)>;
 
   // peers: how many there will be about.
   static Result<std::unique_ptr<UcxWorker>> make(size_t peers, OnArrival on_arrival);
@@ -79,11 +79,11 @@ class UcxWorker {
   // header and bytes are borrowed while the operation is open.
   void send(ucx::Peer* peer, std::span<const std::byte> header, std::span<const std::byte> bytes,
             bool is_eager, UcxOperation& operation);
-  // Fetches a remote parcel.
-  void receive(Parcel parcel, std::span<std::byte> into, UcxOperation& operation);
+  // Fetches a remote active message.
+  void receive(ActiveMessage active_message, std::span<std::byte> into, UcxOperation& operation);
 
  private:
-  friend class Parcel;
+  friend class ActiveMessage;
   UcxWorker(const ucx::Api& api, OnArrival on_arrival) : api_(api), on_arrival_(std::move(on_arrival)) {}
   Status open(size_t peers);
   Status open_worker();

@@ -18,7 +18,7 @@ from rueda.run import find_command
 
 GRACEFUL_TERMINATION_TIME_S = 5
 _LOOK_SECONDS = 0.05
-_KEEPER_SECONDS = 10.0  # for the keeper, to kill what is left
+_REAPER_SECONDS = 10.0  # for the reaper, to kill what is left
 _KILLED = 128 + signal.SIGKILL
 _DRAIN_SECONDS = 3.0  # for output that has not been read when the command has ended
 
@@ -34,15 +34,15 @@ def _words(command: str | Sequence[str], env: Mapping[str, str]) -> list[str]:
 
 
 class _Kept:
-    """A command below a keeper, which kills it when this object, or this process, ends."""
+    """A command below a reaper, which kills it when this object, or this process, ends."""
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
         pipes = (os.pipe(), os.pipe())
         self.sources = [os.fdopen(reader, "rb") for reader, _ in pipes]
         writers = [writer for _, writer in pipes]
         try:
-            self._keeper = subprocess.Popen(
-                [find_command(), "keep", "below", *map(str, writers), *words],
+            self._reaper = subprocess.Popen(
+                [find_command(), "reap", "below", *map(str, writers), *words],
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -57,35 +57,35 @@ class _Kept:
 
     def status(self, seconds: float) -> int | None:
         """What the shell would say of the command: 128 + n after signal n. None if it runs on meanwhile."""
-        assert self._keeper.stdout is not None
-        while select.select([self._keeper.stdout], [], [], seconds)[0]:
-            part = self._keeper.stdout.read(512)
+        assert self._reaper.stdout is not None
+        while select.select([self._reaper.stdout], [], [], seconds)[0]:
+            part = self._reaper.stdout.read(512)
             self._said += part
             lines = self._said.split(b"\n")
             ended = next((line for line in lines[:-1] if line.startswith(b"ended ")), None)
             if ended is not None:
                 status = os.waitstatus_to_exitcode(int(ended.split()[1]))
                 return status if status >= 0 else 128 - status
-            if not part:  # the keeper, or the command before it had ended, was killed
+            if not part:  # the reaper, or the command before it had ended, was killed
                 return _KILLED
         return None
 
     def terminate(self) -> None:
         """Asks the command, and what it has started, to end."""
-        assert self._keeper.stdin is not None
+        assert self._reaper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._keeper.stdin.write(b"A")
+            self._reaper.stdin.write(b"A")
 
     def close(self) -> None:
         """Kills what is left."""
-        assert self._keeper.stdin is not None and self._keeper.stdout is not None
-        self._keeper.stdin.close()
+        assert self._reaper.stdin is not None and self._reaper.stdout is not None
+        self._reaper.stdin.close()
         try:
-            self._keeper.wait(_KEEPER_SECONDS)
+            self._reaper.wait(_REAPER_SECONDS)
         except subprocess.TimeoutExpired:
-            self._keeper.kill()
-            self._keeper.wait()
-        self._keeper.stdout.close()
+            self._reaper.kill()
+            self._reaper.wait()
+        self._reaper.stdout.close()
 
 
 def _forward(source: Any, target: TextIO, prefix: str, with_time: bool) -> None:
