@@ -49,7 +49,7 @@ class HostSync {
 
   // Ends when all members have begun the call.
   void begin_for(const backend::Call& call);
-  // As Backend::discard, for such a host sync.
+  // As Cancellation::discard, for such a host sync.
   void discard(const backend::Call& call, std::span<const int32_t> arrivals);
   // Ends when all members have set up the process set.
   void begin_for(const Group& group, const MemberInfo& mine);
