@@ -234,7 +234,7 @@ def test_the_front_goes_first():
     net = model()
     optimizer = wrap(sgd(net), net, True)
     train(net, optimizer, steps=2)
-    slots = {slot.name: slot.priority for slot in optimizer._reducer._slots.values()}
-    assert slots["0.weight"] == slots["0.bias"] > slots["2.weight"] > slots["4.weight"]
-    assert slots["0.weight"] < 0
+    priorities = {one.name: one.priority for one in optimizer._reducer._gradients.values()}
+    assert priorities["0.weight"] == priorities["0.bias"] > priorities["2.weight"] > priorities["4.weight"]
+    assert priorities["0.weight"] < 0
     optimizer.finish()
