@@ -20,12 +20,14 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-ROOT = Path(__file__).resolve().parent.parent
+from check_results import read_report
+from cpp_tests import ALONE
+from run_command import ROOT, describe_exit, run
+
 PART_LIMIT_S = 3 * 3600
 NOTHING = 5  # the exit status of pytest if no test was selected
 # Uses one core until its time is over or the process that has started it has ended.
@@ -64,42 +66,14 @@ def busy_processes(count: int, seconds: float) -> Iterator[None]:
             process.wait()
 
 
-def run(command: List[str], report: Path) -> Outcome:
+def run_part(command: List[str], report: Path) -> Outcome:
     """Runs tests that write this report. A program that ends otherwise counts as one failed test."""
-    name, status = report.stem, None
-    with open(report.with_suffix(".log"), "wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = process.wait(PART_LIMIT_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    found = read(report) if report.exists() else Outcome()
-    if status is None:
-        found.failed.append(f"{name} ran for more than {PART_LIMIT_S} s")
-    elif status not in (0, NOTHING) and not found.failed:
-        found.failed.append(f"{name} ended with status {status}")
-    return found
-
-
-def read(report: Path) -> Outcome:
-    """Of a JUnit report; googletest and pytest write the same."""
-    found = Outcome()
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            found.failed.append(f"{case.get('classname')}.{case.get('name')}")
-        elif case.find("skipped") is None and case.get("status") != "notrun":
-            found.passed += case.get("result") != "skipped"
-    return found
+    with report.with_suffix(".log").open("w") as log:
+        status = run(command, PART_LIMIT_S, output=log)
+    found = read_report(report)
+    if status not in (0, 1, NOTHING) or (status == 1 and not found.failed):
+        found.failed.append(f"{report.stem} {describe_exit(status)}")
+    return Outcome(len(found.passed), found.failed)
 
 
 def run_once(folder: Path, part: str, arguments: List[str], are_alone: bool, more: List[str]) -> Outcome:
@@ -108,12 +82,12 @@ def run_once(folder: Path, part: str, arguments: List[str], are_alone: bool, mor
     if not arguments:
         for program in (ROOT / "build" / "release" / "tests.txt").read_text().split():
             report = folder / f"{part}.{Path(program).name}.xml"
-            options = [f"--gtest_filter={'' if are_alone else '-'}*Alone*", f"--gtest_output=xml:{report}"]
-            found.add(run([program, "--gtest_brief=1", *options], report))
+            options = [f"--gtest_filter={'' if are_alone else '-'}{ALONE}", f"--gtest_output=xml:{report}"]
+            found.add(run_part([program, "--gtest_brief=1", *options], report))
     report = folder / f"{part}.pytest.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml")]
     command += ["-m", "alone" if are_alone else "not alone", f"--junitxml={report}"]
-    found.add(run([*command, *more, *arguments], report))
+    found.add(run_part([*command, *more, *arguments], report))
     return found
 
 

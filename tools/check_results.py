@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-TIMED_OUT = 1 << 16  # beside exit statuses and signals
+from run_command import describe_exit
 
 
 @dataclass
@@ -22,11 +21,14 @@ class Report:
     skipped: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
 
 
-def read_report(label: str, report: Path) -> Report:
+def read_report(report: Path) -> Report:
+    """A run that died may leave none, which is like an empty one."""
     found = Report()
+    if not report.exists():
+        return found
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         # Where several processes share the tests, a name ends in the group that stayed together.
-        name = f"{label}: {case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
+        name = f"{case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             found.failed.append(name)
@@ -38,14 +40,6 @@ def read_report(label: str, report: Path) -> Report:
         elif case.get("status") != "notrun":
             found.passed.append(name)
     return found
-
-
-def describe_exit(status: int) -> str:
-    if status == TIMED_OUT:
-        return "ran past its time limit and was killed"
-    if status < 0:
-        return f"killed by signal {signal.Signals(-status).name}"
-    return f"ended with exit status {status} although no test failed"
 
 
 @dataclass
@@ -70,14 +64,15 @@ class Tally:
     def add_report(self, label: str, report: Path, status: int, repeated: Optional[Path] = None) -> None:
         """Counts a report, and that of the tests which failed in it and were repeated. A run that died is a
         failure."""
-        found = read_report(label, report) if report.exists() else Report()
+        found = read_report(report)
         if status not in (0, 1) or (status == 1 and not found.failed) or not report.exists():
             self.failures.append(f"{label}: {describe_exit(status)}")
-        again = set(read_report(label, repeated).passed) if repeated and repeated.exists() else set()
-        self.flaky += [name for name in found.failed if name in again]
-        self.passed += found.passed + [name for name in found.failed if name in again]
-        self.failures += [name for name in found.failed if name not in again]
-        self.skips += found.skipped
+        again = set(read_report(repeated).passed) if repeated else set()
+        flaky = [name for name in found.failed if name in again]
+        self.flaky += [f"{label}: {name}" for name in flaky]
+        self.passed += [f"{label}: {name}" for name in (*found.passed, *flaky)]
+        self.failures += [f"{label}: {name}" for name in found.failed if name not in again]
+        self.skips += [(f"{label}: {name}", why) for name, why in found.skipped]
 
     def add(self, other: Tally) -> None:
         self.passed += other.passed

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Dict, List, Optional, Protocol, Tuple
+from typing import Dict, List, Optional, Tuple
 
-from check_results import Report, Tally, read_report
+from check_results import Tally, read_report
+from run_command import ROOT, run
 
-BUILD = Path(__file__).resolve().parent.parent / "build"
+BUILD = ROOT / "build"
 
 # LeakSanitizer is a part of AddressSanitizer and writes where that one does.
 SANITIZER_OPTIONS = ("ASAN_OPTIONS", "TSAN_OPTIONS")
@@ -19,14 +20,6 @@ FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1"  # abort() sho
 NO_GUESSES = "intercept_tls_get_addr=0"
 ALONE = "*Alone.*"  # suites that measure the clock
 LIMIT_S = 900
-
-
-class Run(Protocol):
-    """Runs a command; see run_tests.run."""
-
-    def __call__(
-        self, command: List[str], limit_s: float, env: Optional[Dict[str, str]], output: Optional[IO[str]]
-    ) -> int: ...
 
 
 @dataclass
@@ -43,24 +36,24 @@ class Suite:
         listed = (BUILD / self.preset / "tests.txt").read_text().split()
         return [Path(name) for name in listed if Path(name).name not in self.programs_left_out]
 
-    def run(self, tally: Tally, run: Run) -> None:
+    def run(self, tally: Tally) -> None:
         """All tests but those that measure the clock."""
         left_out = ":".join(part for part in (self.left_out, ALONE) if part)
         for program in self.programs():
-            Attempt(self, program, "", f"-{left_out}").run(run).count(tally)
+            Attempt(self, program, "", f"-{left_out}").run().count(tally)
 
-    def run_alone(self, tally: Tally, run: Run) -> None:
+    def run_alone(self, tally: Tally) -> None:
         """Those that measure the clock. What fails is repeated once."""
         left_out = f":-{self.left_out}" if self.left_out else ""
         for program in self.programs():
             if not program.exists():
                 continue  # it was not built, and that has been counted
-            attempt = Attempt(self, program, ".alone", ALONE + left_out).run(run)
-            failed = [name.partition(": ")[2] for name in attempt.found().failed]
-            if failed:
-                again = Attempt(self, program, ".repeated", ":".join(failed)).run(run)
+            attempt = Attempt(self, program, ".alone", ALONE + left_out).run()
+            found = read_report(attempt.report)
+            if found.failed:
+                again = Attempt(self, program, ".repeated", ":".join(found.failed)).run()
                 attempt.count(tally, again.report)
-            elif attempt.status != 0 or attempt.found().passed:
+            elif attempt.status != 0 or found.passed:
                 attempt.count(tally)
 
 
@@ -78,7 +71,7 @@ class Attempt:
         self._findings = place / f"{program.name}{suffix}.findings"
         self.status = 0
 
-    def run(self, run: Run) -> Attempt:
+    def run(self) -> Attempt:
         for old in (self.report, *self._find_findings()):
             old.unlink(missing_ok=True)
         started = time.monotonic()
@@ -89,12 +82,9 @@ class Attempt:
         env.update({k: f"{env[k]}:log_path={self._findings}" for k in SANITIZER_OPTIONS if k in env})
         with self._log.open("w") as output:
             self.status = run(command, limit_s=LIMIT_S, env=env, output=output)
-        if ALONE not in self._tests or self._tests.startswith("-") or self.found().passed:
+        if self.status != 0 or read_report(self.report).passed:  # few programs have tests that must be alone
             print(f"  {self._label}: {time.monotonic() - started:.1f} s", flush=True)
         return self
-
-    def found(self) -> Report:
-        return read_report(self._label, self.report) if self.report.exists() else Report()
 
     def count(self, tally: Tally, repeated: Optional[Path] = None) -> None:
         failures = len(tally.failures) + len(tally.flaky)

@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-import check_results
-import run_tests
+import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -174,7 +173,7 @@ def read_report(outcome: Outcome, report: Path, status: int) -> None:
             else:
                 outcome.passed += 1
     if status != 0 and not outcome.failed:
-        outcome.why = check_results.describe_exit(status)
+        outcome.why = run_command.describe_exit(status)
     elif outcome.passed == 0 and not outcome.failed:
         outcome.why = "no test ran"
 
@@ -193,7 +192,7 @@ def run_cell(cell: Cell, number: int, library: str) -> Outcome:
         command += ["-o", f"timeout={180 * PATIENCE}"]
         command += ["-k", cell.select] if cell.select else []
         environment = {**QUIET, "RUEDA_LIBRARY": library, **dict(cell.environment)}
-        read_report(outcome, report, run_tests.run(command, CELL_LIMIT_S, environment))
+        read_report(outcome, report, run_command.run(command, CELL_LIMIT_S, environment))
     outcome.seconds = time.monotonic() - began
     return outcome
 

@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import check_results
 import pytest
+import run_command
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.a" name="good[1-x]@world 2 tcp"/>
@@ -50,7 +51,7 @@ def test_the_last_line_counts_all_lanes_and_flaky_tests_are_named_above_it(count
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [(-9, "SIGKILL"), (2, "exit status 2"), (check_results.TIMED_OUT, "past its time limit")],
+    [(-9, "SIGKILL"), (2, "exit status 2"), (run_command.TIMED_OUT, "past its time limit")],
 )
 def test_a_run_that_died_is_a_failure_whatever_its_report_says(tmp_path, status, why):
     report = tmp_path / "report.xml"

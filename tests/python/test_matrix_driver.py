@@ -40,7 +40,7 @@ def test_failures_and_reasons_of_skips_stand_in_the_row(tmp_path):
         ("", -9, "SIGKILL"),
         (
             REPORT.replace('<failure message="no"/>', ""),
-            driver.check_results.TIMED_OUT,
+            driver.run_command.TIMED_OUT,
             "past its time limit",
         ),
         ("<testsuites/>", 0, "no test ran"),
