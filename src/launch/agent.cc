@@ -1,7 +1,6 @@
 #include "launch/agent.h"
 
 #include <fmt/format.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,23 +38,18 @@ int agent_main(const std::string& release) {
   const Result<PrivateDir> made = make_private_dir();
   if (!made.is_ok()) return complain(made.status().why);
   const std::string& dir = made.value().path;
-  GuardedWork guarded{.guardian_name = "rueda-guardian",
-                      .worker_name = "rueda-agent",
-                      .signals = {},
-                      .guardian_died = SIGTERM,
-                      .sweep = kGuardianSweep,
-                      .work = {},
-                      .on_signal = pass_on,
-                      .clean_up = [&dir] { remove_private_dir(dir); }};
-  sigemptyset(&guarded.signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
-    sigaddset(&guarded.signals, signal);
-  guarded.work = [&](pid_t guardian) {
+  const auto work = [&](pid_t guardian, UniqueFd signals) {
     setpgid(0, 0);  // so that a signal to the guardian's group does not look like one to all processes
-    UniqueFd signals(signalfd(-1, &guarded.signals, SFD_CLOEXEC | SFD_NONBLOCK));
     return AgentLoop(release, dir, guardian, std::move(signals)).run();
   };
-  const int status = run_guarded(guarded);
+  const int status = run_guarded({.guardian_name = "rueda-guardian",
+                                  .worker_name = "rueda-agent",
+                                  .signals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU},
+                                  .guardian_died = SIGTERM,
+                                  .sweep = kGuardianSweep,
+                                  .work = work,
+                                  .on_signal = pass_on,
+                                  .clean_up = [&dir] { remove_private_dir(dir); }});
   return status < 0 ? complain(fmt::format("cannot fork: {}", std::strerror(errno))) : status;
 }
 

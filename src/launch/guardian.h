@@ -10,22 +10,24 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/unique_fd.h"
 
 namespace rueda::launch {
 
 struct GuardedWork {
   const char* guardian_name;  // as ps shows them
   const char* worker_name;
-  sigset_t signals;   // blocked in both; with SIGCHLD
-  int guardian_died;  // the signal that tells the worker
-  Nanos sweep;        // for so long the guardian kills what the worker has left
-  // In the worker: returns its exit status.
-  std::function<int(pid_t guardian)> work;
+  std::vector<int> signals;  // blocked in both, beside SIGCHLD
+  int guardian_died;         // the signal that tells the worker
+  Nanos sweep;               // for so long the guardian kills what the worker has left
+  // In the worker: returns its exit status. signals: a signalfd(2) of the blocked ones.
+  std::function<int(pid_t guardian, UniqueFd signals)> work;
   // In the guardian, once: gives up what only the worker needs.
   std::function<void()> begin_to_wait = [] {};
-  // In the guardian: one of `signals` has come, but not SIGCHLD.
+  // In the guardian: one of `signals` has come.
   std::function<void(const siginfo_t& signal, pid_t worker)> on_signal = [](const siginfo_t&, pid_t) {};
   // At the end of both. One of them may be dead.
   std::function<void()> clean_up = [] {};

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "launch/guardian.h"
 #include "launch/processes.h"
@@ -57,8 +58,7 @@ void ignore_terminal() {
 
 class Reaper {
  public:
-  Reaper(pid_t guardian, const sigset_t& signals)
-      : guardian_(guardian), signals_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {}
+  Reaper(pid_t guardian, UniqueFd signals) : guardian_(guardian), signals_(std::move(signals)) {}
 
   int run(std::vector<std::string> command, UniqueFd out, UniqueFd err) {
     UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -136,26 +136,23 @@ int reap_below(const std::vector<std::string>& arguments) {
   ignore_terminal();
   fcntl(*out, F_SETFD, FD_CLOEXEC);
   fcntl(*err, F_SETFD, FD_CLOEXEC);
-  GuardedWork guarded{.guardian_name = "rueda-guardian",
-                      .worker_name = "rueda-reaper",
-                      .signals = {},
-                      .guardian_died = SIGUSR1,
-                      .sweep = kSweepBelow,
-                      .work = {},
-                      .begin_to_wait =
-                          [] {
-                            close(STDIN_FILENO);
-                            for (int fd = STDERR_FILENO + 1; fd < 1024; ++fd)
-                              close(fd);  // the pipes of the program must end with it
-                          },
-                      .clean_up = [] { status::remove_dead_sockets(status::folder_path()); }};
-  sigemptyset(&guarded.signals);
-  for (const int number : {SIGCHLD, SIGUSR1}) sigaddset(&guarded.signals, number);
-  guarded.work = [&](pid_t guardian) {
-    return Reaper(guardian, guarded.signals)
+  const auto work = [&](pid_t guardian, UniqueFd signals) {
+    return Reaper(guardian, std::move(signals))
         .run({arguments.begin() + 3, arguments.end()}, UniqueFd(*out), UniqueFd(*err));
   };
-  return run_guarded(guarded) < 0 ? fail(fmt::format("cannot fork: {}", std::strerror(errno))) : 0;
+  const auto close_all = [] {
+    close(STDIN_FILENO);
+    for (int fd = STDERR_FILENO + 1; fd < 1024; ++fd) close(fd);  // the pipes of the program must end with it
+  };
+  const int status = run_guarded({.guardian_name = "rueda-guardian",
+                                  .worker_name = "rueda-reaper",
+                                  .signals = {SIGUSR1},
+                                  .guardian_died = SIGUSR1,
+                                  .sweep = kSweepBelow,
+                                  .work = work,
+                                  .begin_to_wait = close_all,
+                                  .clean_up = [] { status::remove_dead_sockets(status::folder_path()); }});
+  return status < 0 ? fail(fmt::format("cannot fork: {}", std::strerror(errno))) : 0;
 }
 
 // ---- beside ----
