@@ -89,8 +89,8 @@ Status init(runtime::InitOptions options) {
   Life& life = this_life();
   const std::lock_guard lock(life.mutex);
   if (engine()) return Status::ok();
-  if (!std::exchange(life.has_hooks,
-                     true)) {  // before there is anything that a forked child must not inherit
+  // Before there is anything that a forked child must not inherit.
+  if (!std::exchange(life.has_hooks, true)) {
     std::atexit(at_exit);
     watch_forks(what_children_learn);
   }

@@ -36,8 +36,8 @@ class TensorBars {
   void draw_call(const TensorRecord& tensor, BarSink& sink) const;
 
   Call call_;  // the last one
-  std::unordered_map<std::string_view, Nanos>
-      waiting_;  // tensors that are negotiated; when one was ready last
+  // Tensors that are negotiated, and when a rank was ready for each last.
+  std::unordered_map<std::string_view, Nanos> waiting_;
 };
 
 }  // namespace rueda::trace

@@ -36,8 +36,8 @@ class PeerSync {
   [[nodiscard]] Cancellation& cancellation() { return *host_.cancellation(); }
 
  private:
-  static constexpr CallId kMark = CallId{1}
-                                  << 63;  // of the ids of host syncs, among those of the owner's calls
+  // Of the ids of host syncs, among those of the owner's calls.
+  static constexpr CallId kMark = CallId{1} << 63;
 
   Call open(const Call& at, const Group& group, schedule::Spec spec, std::span<const Segment> segments) {
     outcome_.reset();

@@ -90,8 +90,8 @@ class StagedCall {
   bool is_on_device_, has_tensors_;
   std::vector<DeviceCopier*> copier_of_;  // [segments]; null: no bytes
   size_t ready_ = 0;                      // segments whose events have happened, from the first on
-  std::vector<std::pair<DeviceCopier*, std::shared_ptr<cuda::Event>>>
-      stored_;  // the last copy to each device
+  // The last copy to each device.
+  std::vector<std::pair<DeviceCopier*, std::shared_ptr<cuda::Event>>> stored_;
 };
 
 }  // namespace rueda::backend
