@@ -7,14 +7,6 @@
 namespace rueda::control::examples_test {
 namespace {
 
-template <class T>
-std::vector<T> all_of(const PlannerActions& actions) {
-  std::vector<T> found;
-  for (const PlannerAction& action : actions)
-    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
-  return found;
-}
-
 std::vector<std::string> negotiated(const PlannerActions& actions) {
   std::vector<std::string> names;
   for (const Negotiate& one : all_of<Negotiate>(actions))

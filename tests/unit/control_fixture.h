@@ -4,9 +4,11 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "rueda/control/coordinator.h"
+#include "rueda/control/planner.h"
 
 namespace rueda::control {
 
@@ -39,6 +41,15 @@ inline Request add_set(std::vector<Rank> ranks) {
 
 inline Request remove_set(int32_t id) {
   return SetChange{.name = "remove_process_set", .what = RemoveSet{id}};
+}
+
+// Those of one kind, in their order.
+template <class T>
+std::vector<T> all_of(const PlannerActions& actions) {
+  std::vector<T> found;
+  for (const PlannerAction& action : actions)
+    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+  return found;
 }
 
 // Tensors that may be submitted as they are.

@@ -13,14 +13,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-template <class T>
-std::vector<T> all_of(const PlannerActions& actions) {
-  std::vector<T> found;
-  for (const PlannerAction& action : actions)
-    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
-  return found;
-}
-
 std::vector<std::string> names_in(const std::vector<Negotiate>& negotiated) {
   std::vector<std::string> names;
   for (const Negotiate& one : negotiated)

@@ -1,49 +1,23 @@
 // The worked example at the top of init_exchange.h.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <future>
 
-#include "rueda/base/handshake.h"
 #include "rueda/runtime/init_exchange.h"
+#include "runtime_store_folder.h"
 
 namespace rueda::runtime::examples_test {
 namespace {
 
-Deadline soon() { return Deadline::after(20 * kSecond); }
-
-class InitExchangeExample : public testing::Test {
+class InitExchangeExample : public StoreFolder {
  protected:
-  InitExchangeExample() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rueda-example-XXXXXX").string();
-    dir_ = mkdtemp(pattern.data());
-    EXPECT_TRUE(write_secret_file(dir_ + "/secret", make_secret().value()).is_ok());
-  }
-  ~InitExchangeExample() override { std::filesystem::remove_all(dir_); }
-
-  // The number of the next exchange of this process.
-  Epoch next(RendezvousPoint& point, Rank rank) const {
-    store::World world;
-    world.rank = rank;
-    world.size = 2;
-    world.job = "example";
-    world.launcher = "environment";
-    world.method = store::World::Method::kUrl;
-    world.url = "file://" + dir_ + "/store";
-    world.secret_file = dir_ + "/secret";
-    const Status opened = point.open(world, "", soon());
-    EXPECT_TRUE(opened.is_ok()) << opened.why;
-    const Result<Epoch> number = point.next_number(soon());
-    EXPECT_TRUE(number.is_ok()) << number.status().why;
-    return number.is_ok() ? number.value() : -1;
+  [[nodiscard]] Epoch next(RendezvousPoint& point, Rank rank) const {
+    return StoreFolder::next(point, rank, 2);
   }
   static std::string value(RendezvousPoint& point, std::string_view key) {
     const Result<std::string> text = point.rendezvous().store->try_get(key, soon());
     return text.is_ok() ? text.value() : "(none)";
   }
-
-  std::string dir_;
 };
 
 TEST_F(InitExchangeExample, two_ranks_meet_twice_and_then_with_a_new_process) {

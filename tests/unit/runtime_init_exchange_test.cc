@@ -2,53 +2,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <thread>
 
-#include "rueda/base/handshake.h"
 #include "rueda/runtime/init_exchange.h"
 #include "rueda/store/ended.h"
+#include "runtime_store_folder.h"
 
 namespace rueda::runtime::init_exchange_test {
 namespace {
 
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after(20 * kSecond); }
-
-class RendezvousPointTest : public testing::Test {
+class RendezvousPointTest : public StoreFolder {
  protected:
-  RendezvousPointTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rueda-exchange-XXXXXX").string();
-    dir_ = mkdtemp(pattern.data());
-    EXPECT_TRUE(write_secret_file(dir_ + "/secret", make_secret().value()).is_ok());
-  }
-  ~RendezvousPointTest() override { std::filesystem::remove_all(dir_); }
-
-  store::World world(Rank rank, Rank size) const {
-    store::World world;
-    world.rank = rank;
-    world.size = size;
-    world.job = "exchange-test";
-    world.launcher = "environment";
-    world.method = store::World::Method::kUrl;
-    world.url = "file://" + dir_ + "/store";
-    world.secret_file = dir_ + "/secret";
-    return world;
-  }
-
   // Every place gets its rank and the size of the world; the numbers under which they meet, by place.
   std::vector<Epoch> meet(const std::vector<std::pair<RendezvousPoint*, Rank>>& members) {
     std::vector<std::future<Epoch>> numbers;
     for (const auto& [place, rank] : members) {
       numbers.push_back(std::async(std::launch::async, [&, place = place, rank = rank] {
-        const Status opened = place->open(world(rank, static_cast<Rank>(members.size())), "", soon());
-        EXPECT_TRUE(opened.is_ok()) << opened.why;
-        const Result<Epoch> number = place->next_number(soon());
-        EXPECT_TRUE(number.is_ok()) << number.status().why;
-        return number.is_ok() ? number.value() : -1;
+        return next(*place, rank, static_cast<Rank>(members.size()));
       }));
     }
     std::vector<Epoch> all;
@@ -57,8 +30,6 @@ class RendezvousPointTest : public testing::Test {
       if (rank == 0) place->close_exchange();
     return all;
   }
-
-  std::string dir_;
 };
 
 TEST_F(RendezvousPointTest, no_number_comes_twice_whatever_rank_or_size_changed) {
