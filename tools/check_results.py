@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Sequence, Tuple
 
 from run_command import describe_exit
 
@@ -42,13 +42,18 @@ def read_report(report: Path) -> Report:
     return found
 
 
+def died(report: Path, status: int) -> bool:
+    """Whether a run ended otherwise than by its tests' results."""
+    return status not in (0, 1) or not report.exists() or (status == 1 and not read_report(report).failed)
+
+
 @dataclass
 class Tally:
     """The results of the stages that one thread runs."""
 
     passed: List[str] = field(default_factory=list)
     failures: List[str] = field(default_factory=list)
-    flaky: List[str] = field(default_factory=list)  # failed once and passed when repeated
+    flaky: List[str] = field(default_factory=list)  # failed once and passed whenever repeated
     skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
     details: List[str] = field(default_factory=list)  # of failures: printed at the end
     times: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
@@ -61,17 +66,17 @@ class Tally:
         else:
             self.failures.append(f"{name}: {why}" if why else name)
 
-    def add_report(self, label: str, report: Path, status: int, repeated: Optional[Path] = None) -> None:
-        """Counts a report, and that of the tests which failed in it and were repeated. A run that died is a
-        failure."""
+    def add_report(self, label: str, report: Path, status: int, repeated: Sequence[Path] = ()) -> None:
+        """Counts a report. repeated: those of later runs of what failed in it; what passed in each is flaky.
+        A run that died is a failure."""
         found = read_report(report)
-        if status not in (0, 1) or (status == 1 and not found.failed) or not report.exists():
+        if died(report, status):
             self.failures.append(f"{label}: {describe_exit(status)}")
-        again = set(read_report(repeated).passed) if repeated else set()
-        flaky = [name for name in found.failed if name in again]
+        again = [set(read_report(later).passed) for later in repeated]
+        flaky = [name for name in found.failed if again and all(name in passed for passed in again)]
         self.flaky += [f"{label}: {name}" for name in flaky]
         self.passed += [f"{label}: {name}" for name in (*found.passed, *flaky)]
-        self.failures += [f"{label}: {name}" for name in found.failed if name not in again]
+        self.failures += [f"{label}: {name}" for name in found.failed if name not in flaky]
         self.skips += [(f"{label}: {name}", why) for name, why in found.skipped]
 
     def add(self, other: Tally) -> None:
@@ -81,6 +86,24 @@ class Tally:
         self.skips += other.skips
         self.details += other.details
         self.times += other.times
+
+
+# A test that fails beside others passes this often by itself, or it has failed. A wrong result of one run in
+# three would get through once in eight times.
+TIMES = 5
+MOST = 5  # more failures are no accident
+
+
+def repeat(report: Path, times: int, again: Callable[[List[str], int], Path]) -> List[Path]:
+    """Repeats what failed in a report until it fails again, and returns the reports. again: runs the tests
+    with these names as the run with this number."""
+    failed = read_report(report).failed
+    reports: List[Path] = []
+    while 0 < len(failed) <= MOST and len(reports) < times:
+        reports.append(again(failed, len(reports) + 1))
+        if not set(failed) <= set(read_report(reports[-1]).passed):
+            break
+    return reports
 
 
 def print_end(tally: Tally, seconds: float) -> None:
@@ -93,7 +116,7 @@ def print_end(tally: Tally, seconds: float) -> None:
     for text in tally.details:
         print(text)
     for name in tally.flaky:
-        print(f"FLAKY {name}: failed once, passed when it was repeated")
+        print(f"FLAKY {name}: failed once, passed whenever it was repeated")
     for name in tally.failures:
         print(f"FAILED {name}")
     for name, part_seconds in [*tally.times, ("everything", seconds)]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Dict, List, Optional, Tuple
 
-from check_results import Tally, read_report
+from check_results import TIMES, Tally, died, read_report, repeat
 from run_command import ROOT, run
 
 BUILD = ROOT / "build"
@@ -19,6 +21,7 @@ FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1"  # abort() sho
 # AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
 NO_GUESSES = "intercept_tls_get_addr=0"
 ALONE = "*Alone.*"  # suites that measure the clock
+SHARDS = {"runtime_test": 4}  # programs that run for minutes, in so many parts
 LIMIT_S = 900
 
 
@@ -30,45 +33,74 @@ class Suite:
     environment: Dict[str, str] = field(default_factory=dict)
     left_out: str = ""  # a filter of googletest
     programs_left_out: Tuple[str, ...] = ()
+    _failed: List[Attempt] = field(default_factory=list)
 
     def programs(self) -> List[Path]:
         """Of a configured build tree."""
         listed = (BUILD / self.preset / "tests.txt").read_text().split()
         return [Path(name) for name in listed if Path(name).name not in self.programs_left_out]
 
-    def run(self, tally: Tally) -> None:
-        """All tests but those that measure the clock."""
+    def run(self, tally: Tally, machine_is_free: threading.Event) -> None:
+        """All tests but those that measure the clock: one program at a time, two while the machine is free.
+        What fails waits for run_alone to be repeated and counted."""
         left_out = ":".join(part for part in (self.left_out, ALONE) if part)
+        waiting: SimpleQueue[Attempt] = SimpleQueue()
         for program in self.programs():
-            Attempt(self, program, "", f"-{left_out}").run().count(tally)
+            shards = SHARDS.get(program.name, 1)
+            for shard in range(shards):
+                waiting.put(Attempt(self, program, "", f"-{left_out}", shard, shards))
+        done: List[Attempt] = []
+        both = [threading.Thread(target=work, args=(waiting, done, free)) for free in (None, machine_is_free)]
+        for worker in both:
+            worker.start()
+        for worker in both:
+            worker.join()
+        for attempt in done:
+            if read_report(attempt.report).failed:
+                self._failed.append(attempt)
+            else:
+                attempt.count(tally, times=0)
 
     def run_alone(self, tally: Tally) -> None:
-        """Those that measure the clock. What fails is repeated once."""
+        """What failed beside others, and the tests that measure the clock."""
+        for attempt in self._failed:
+            attempt.count(tally, TIMES)
         left_out = f":-{self.left_out}" if self.left_out else ""
         for program in self.programs():
             if not program.exists():
                 continue  # it was not built, and that has been counted
             attempt = Attempt(self, program, ".alone", ALONE + left_out).run()
-            found = read_report(attempt.report)
-            if found.failed:
-                again = Attempt(self, program, ".repeated", ":".join(found.failed)).run()
-                attempt.count(tally, again.report)
-            elif attempt.status != 0 or found.passed:
-                attempt.count(tally)
+            if died(attempt.report, attempt.status) or not attempt.is_empty():
+                attempt.count(tally, times=1)
+
+
+def work(waiting: SimpleQueue[Attempt], done: List[Attempt], start: Optional[threading.Event]) -> None:
+    """Runs what is waiting, once it may start."""
+    while True:
+        if start and not start.wait(timeout=1.0):
+            if waiting.empty():
+                return
+            continue
+        try:
+            attempt = waiting.get_nowait()
+        except Empty:
+            return
+        done.append(attempt.run())
 
 
 class Attempt:
-    """One run of one program."""
+    """One run of one program, or of one of its shards."""
 
-    def __init__(self, suite: Suite, program: Path, suffix: str, tests: str) -> None:
+    def __init__(
+        self, suite: Suite, program: Path, suffix: str, tests: str, shard: int = 0, shards: int = 1
+    ) -> None:
         self._suite = suite
         self._program = program
         self._tests = tests
+        self._env = {"GTEST_SHARD_INDEX": str(shard), "GTEST_TOTAL_SHARDS": str(shards)} if shards > 1 else {}
+        self._suffix = f".{shard}{suffix}" if shards > 1 else suffix
         self._label = f"{suite.preset}/{program.name}"
-        place = BUILD / suite.preset
-        self.report = place / f"{program.name}{suffix}.xml"
-        self._log = place / f"{program.name}{suffix}.log"
-        self._findings = place / f"{program.name}{suffix}.findings"
+        self.report = self._file("xml")
         self.status = 0
 
     def run(self) -> Attempt:
@@ -78,24 +110,44 @@ class Attempt:
         command = [str(self._program), f"--gtest_output=xml:{self.report}", f"--gtest_filter={self._tests}"]
         if self._suite.preset == "tsan":  # its shadow memory does not fit every address layout
             command = ["setarch", "-R", *command]
-        env = dict(self._suite.environment)
-        env.update({k: f"{env[k]}:log_path={self._findings}" for k in SANITIZER_OPTIONS if k in env})
-        with self._log.open("w") as output:
+        env = {**self._suite.environment, **self._env}
+        findings = self._file("findings")
+        env.update({k: f"{env[k]}:log_path={findings}" for k in SANITIZER_OPTIONS if k in env})
+        with self._file("log").open("w") as output:
             self.status = run(command, limit_s=LIMIT_S, env=env, output=output)
-        if self.status != 0 or read_report(self.report).passed:  # few programs have tests that must be alone
-            print(f"  {self._label}: {time.monotonic() - started:.1f} s", flush=True)
+        if self.status != 0 or not self.is_empty():  # few programs have tests that must be alone
+            print(f"  {self._label}{self._suffix}: {time.monotonic() - started:.1f} s", flush=True)
         return self
 
-    def count(self, tally: Tally, repeated: Optional[Path] = None) -> None:
+    def is_empty(self) -> bool:
+        """Whether it had no test to run."""
+        found = read_report(self.report)
+        return not (found.passed or found.failed or found.skipped)
+
+    def count(self, tally: Tally, times: int) -> None:
+        """Repeats what failed so often, with nothing beside it, and counts."""
         failures = len(tally.failures) + len(tally.flaky)
+        repeated = repeat(self.report, times, self._again)
         tally.add_report(self._label, self.report, self.status, repeated)
         if len(tally.failures) + len(tally.flaky) > failures:
             tally.details += [f"{self._label}: {read_head(file)}" for file in self._find_findings()]
-            tally.details.append(f"{self._label}: {read_failures(self._log, self.status)}")
+            log = read_failures(self._file("log"), self.status)
+            tally.details.append(f"{self._label}: {log}")
+
+    def _again(self, failed: List[str], number: int) -> Path:
+        suffix = f"{self._suffix}.repeated-{number}"
+        attempt = Attempt(self._suite, self._program, suffix, ":".join(failed)).run()
+        if died(attempt.report, attempt.status):
+            attempt.report.unlink(missing_ok=True)  # what it says counts for nothing
+        return attempt.report
+
+    def _file(self, ending: str) -> Path:
+        return BUILD / self._suite.preset / f"{self._program.name}{self._suffix}.{ending}"
 
     def _find_findings(self) -> List[Path]:
         """What a sanitizer wrote: one file per process."""
-        return sorted(self._findings.parent.glob(f"{self._findings.name}.*"))
+        findings = self._file("findings")
+        return sorted(findings.parent.glob(f"{findings.name}.*"))
 
 
 def read_head(path: Path, lines: int = 40) -> str:

@@ -3,7 +3,8 @@
 The release build comes first. Then two lanes run side by side: the Python tests, shared by a few
 processes, and everything else: C++ tests, lint, the portable wheel, sanitizers. What measures the clock
 (tests with the marker ``alone``, C++ suites with ``Alone`` in their names) comes last, with nothing beside
-it, and once more if it fails.
+it, and once more if it fails. Another test that fails runs then too, five times: if it passes each
+time, it is printed as FLAKY and does not fail the whole.
 
 At the end come the failures, the reasons of skips and the time of each stage; the last line is
 ``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]`` runs some
@@ -26,8 +27,9 @@ from pathlib import Path
 from typing import Callable, Dict, List
 
 import build_wheel
-from check_results import Tally, print_end
+from check_results import TIMES, Tally, print_end
 from cpp_tests import FOR_ALL_SANITIZERS, NO_GUESSES, Suite
+from python_tests import PythonTests
 from run_command import ROOT, run
 
 BUILD = ROOT / "build"
@@ -129,6 +131,9 @@ TSAN = Suite(
 )
 
 
+python_is_done = threading.Event()
+
+
 def build_release(tally: Tally) -> None:
     """What is shipped, and the C++ tests."""
     if configure(tally, "release"):
@@ -137,47 +142,38 @@ def build_release(tally: Tally) -> None:
 
 def cpp(tally: Tally) -> None:
     """The C++ tests."""
-    RELEASE.run(tally)
+    RELEASE.run(tally, python_is_done)
 
 
 def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
-        ASAN.run(tally)
+        ASAN.run(tally, python_is_done)
 
 
 def tsan(tally: Tally) -> None:
     """The C++ tests under ThreadSanitizer."""
     if configure(tally, "tsan") and build(tally, "tsan", [program.name for program in TSAN.programs()]):
-        TSAN.run(tally)
+        TSAN.run(tally, python_is_done)
 
 
-PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=10"]
+PYTHON = PythonTests(
+    BUILD / "pytest.xml",
+    ["-n", str(int(JOBS) + 1), "--dist", "loadgroup", "-m", "not alone", *PYTHON_TESTS],
+    limit_s=3600,
+)
 
 
 def python(tally: Tally) -> None:
     """Python, several processes, regressions, the wheel."""
-    report = BUILD / "pytest.xml"
-    report.unlink(missing_ok=True)
-    shared = ["-n", str(int(JOBS) + 1), "--dist", "loadgroup", "-m", "not alone"]
-    tally.add_report(
-        "pytest", report, run([*PYTEST, *shared, f"--junitxml={report}", *PYTHON_TESTS], limit_s=3600)
-    )
+    PYTHON.run()
 
 
 def python_alone(tally: Tally) -> None:
-    """Tests in Python that measure the clock."""
-    report, repeated = BUILD / "pytest-alone.xml", BUILD / "pytest-repeated.xml"
-    for old in (report, repeated):
-        old.unlink(missing_ok=True)
-    command = [*PYTEST, "-m", "alone", "-o", f"cache_dir={BUILD / 'pytest-alone'}", *PYTHON_TESTS]
-    status = run([*command, f"--junitxml={report}"], limit_s=1200)
-    if status == 1:
-        run(
-            [*command, "--last-failed", "--last-failed-no-failures=none", f"--junitxml={repeated}"],
-            limit_s=600,
-        )
-    tally.add_report("pytest", report, status, repeated)
+    """What failed beside others, and the tests in Python that measure the clock."""
+    PYTHON.count(tally, TIMES)
+    alone = PythonTests(BUILD / "pytest-alone.xml", ["-m", "alone", *PYTHON_TESTS], limit_s=1200)
+    alone.run().count(tally, times=1)
 
 
 # What a library of another compiler could break: the arithmetic, and TensorFlow's callbacks.
@@ -205,10 +201,8 @@ def portable(tally: Tally) -> None:
         "RUEDA_SOURCE_DISTRIBUTION": str(source),
         "RUEDA_LIBRARY": str(library),
     }
-    report = BUILD / "portable.xml"
-    report.unlink(missing_ok=True)
     tests = ["tests/portable", *WITH_THE_PORTABLE_LIBRARY]
-    tally.add_report("portable", report, run([*PYTEST, f"--junitxml={report}", *tests], limit_s=900, env=env))
+    PythonTests(BUILD / "portable.xml", tests, limit_s=900, env=env).run().count(tally, times=0)
 
 
 STAGES: Dict[str, Callable[[Tally], None]] = {
@@ -268,12 +262,16 @@ def main() -> int:
         run_stage(tally, "release", build_release)
         if tally.failures:
             wanted = [name for name in wanted if name != "cpp"]  # programs of an older build prove nothing
-    both = ([name for name in wanted if name == "python"], [name for name in wanted if name != "python"])
-    lanes = [Lane(stages) for stages in both]
+    lanes = [
+        Lane([name for name in wanted if name == "python"]),
+        Lane([name for name in wanted if name != "python"]),
+    ]
     for lane in lanes:
         lane.start()
+    lanes[0].join()
+    python_is_done.set()
+    lanes[1].join()
     for lane in lanes:
-        lane.join()
         tally.add(lane.tally)
     for name in (name for name in ALONE if name in wanted):
         run_stage(tally, f"{name} alone", ALONE[name])

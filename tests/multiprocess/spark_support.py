@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import threading
@@ -133,6 +134,19 @@ def command_line(pid: int) -> str:
     return ""
 
 
+def await_executors(context: Any) -> None:
+    """Executors of a cluster register one by one, and each adds to the application's parallelism."""
+    executors = re.match(r"local-cluster\[(\d+),", context.master)
+    if not executors or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
+        return
+    deadline = time.monotonic() + 120
+    while context._jsc.sc().getExecutorMemoryStatus().size() <= int(
+        executors[1]
+    ):  # the driver is one of them
+        assert time.monotonic() < deadline, "the executors do not come"
+        time.sleep(0.05)
+
+
 @contextlib.contextmanager
 def application(master: str, folder: Path, **settings: str) -> Iterator[Application]:
     """An application. Afterwards none of its processes and none of its files is left."""
@@ -146,6 +160,7 @@ def application(master: str, folder: Path, **settings: str) -> Iterator[Applicat
             warnings.simplefilter("ignore")
             session = builder(master, folder, **settings).getOrCreate()
         try:
+            await_executors(session.sparkContext)
             yield Application(session, folder, mark)
         finally:
             session.stop()

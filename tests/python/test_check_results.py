@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import check_results
 import pytest
+import python_tests
 import run_command
 
 REPORT = """<testsuites><testsuite>
@@ -28,7 +29,7 @@ def counted(tmp_path):
     report.write_text(REPORT)
     repeated.write_text(REPEATED)
     tally = check_results.Tally()
-    tally.add_report("pytest", report, 1, repeated)
+    tally.add_report("pytest", report, 1, [repeated])
     return tally
 
 
@@ -46,7 +47,47 @@ def test_the_last_line_counts_all_lanes_and_flaky_tests_are_named_above_it(count
     check_results.print_end(total, 1.0)
     *above, last = capsys.readouterr().out.splitlines()
     assert last == "4 passed, 2 failed, 2 skipped"
-    assert above.count("FLAKY pytest: tests.a.once: failed once, passed when it was repeated") == 2
+    assert above.count("FLAKY pytest: tests.a.once: failed once, passed whenever it was repeated") == 2
+
+
+@pytest.mark.parametrize(("passes", "runs"), [([True] * 5, 5), ([True, False, True, True, True], 2)])
+def test_a_test_is_flaky_only_if_it_passes_in_every_repeated_run(tmp_path, passes, runs):
+    def again(failed, number):
+        report = tmp_path / f"{number}.xml"
+        ending = "/>" if passes[number - 1] else "><failure message='late'/></testcase>"
+        report.write_text(f"<testsuite><testcase classname='tests.a' name='once'{ending}</testsuite>")
+        return report
+
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT.replace('name="twice"><error message="no"/></testcase>', 'name="good"/>'))
+    repeated = check_results.repeat(report, check_results.TIMES, again)
+    tally = check_results.Tally()
+    tally.add_report("pytest", report, 1, repeated)
+    assert len(repeated) == runs
+    assert (tally.flaky, tally.failures) == (
+        (["pytest: tests.a.once"], []) if all(passes) else ([], ["pytest: tests.a.once"])
+    )
+
+
+def test_many_failures_are_no_accident_and_are_not_repeated(tmp_path):
+    report = tmp_path / "report.xml"
+    one = '<testcase classname="tests.a" name="x{}"><failure message="no"/></testcase>'
+    cases = "".join(one.format(number) for number in range(check_results.MOST + 1))
+    report.write_text(f"<testsuite>{cases}</testsuite>")
+    assert check_results.repeat(report, 5, lambda failed, number: pytest.fail("repeated")) == []
+
+
+def test_the_test_that_a_report_names_is_found():
+    here = "tests.python.test_check_results"
+    assert (
+        python_tests.find_test(f"{here}.test_x[a.b-[1]]")
+        == "tests/python/test_check_results.py::test_x[a.b-[1]]"
+    )
+    assert (
+        python_tests.find_test(f"{here}.TestGroup.test_x")
+        == "tests/python/test_check_results.py::TestGroup::test_x"
+    )
+    assert python_tests.find_test("tests.python.gone.test_x") == "tests.python.gone.test_x"
 
 
 @pytest.mark.parametrize(
