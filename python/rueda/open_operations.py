@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rueda import _core, errors, operations
+from rueda import _core, epochs, errors, operations
 from rueda.basics import basics
 from rueda.device import Stream
 from rueda.errors import HorovodInternalError
+from rueda.repeats import Recurring
 
 LOST = (
     "The operation was under way when Horovod was shut down, so its result is lost; start it again after "
@@ -226,14 +227,16 @@ class Repeated:
     """An operation in place that is started again and again, each time with other memory and after the last
     run was settled. One thread at a time.
 
-    The hook in torch/pending_gradients.py does what `send` does, and saves a call for each gradient.
+    The hooks in torch/pending_gradients.py and plugins/torch/gradient_hook.cc do what `send` does, and save a
+    call for each gradient.
     """
 
-    __slots__ = ("borrowed", "engine_handle", "start", "stream")
+    __slots__ = ("borrowed", "engine_handle", "recurring", "start", "stream")
 
-    def __init__(self, start: Callable[[int], int], stream: Stream | None = None) -> None:
-        """start: see repeats.prepare. stream: see InFlight."""
-        self.start = start
+    def __init__(self, recurring: Recurring, stream: Stream | None = None) -> None:
+        """stream: see InFlight."""
+        self.recurring = recurring
+        self.start = recurring.start
         self.stream = stream
         self.engine_handle = 0
         self.borrowed: Any = None
@@ -241,6 +244,7 @@ class Repeated:
     def send(self, address: int, borrowed: Any) -> None:
         """Starts it on the memory at this address, which `borrowed` keeps alive, and enters it."""
         self.engine_handle = engine_handle = self.start(address)
+        self.recurring.checked_in = epochs.current()
         self.borrowed = borrowed
         open_operations[engine_handle] = self
 

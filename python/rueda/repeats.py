@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int64
+from ctypes import addressof, byref, c_int64
+from typing import Any
 
-from rueda import _core, operations, policy
+from rueda import _core, epochs, operations, policy
 from rueda.numbering import numbers
 from rueda.operations import Call
 from rueda.process_sets import ProcessSet
+
+
+class Recurring:
+    """One operation that is submitted again and again under its names, so that only the address of its memory
+    changes. One thread at a time.
+
+    start(address) submits it and returns the handle of the engine. The hook in C, gradient_hook.cc, does the
+    same with what else is here: the address and the number of the filled requests, what start does first, the
+    process set, and the epoch in which that was last found to have the number in the requests.
+    """
+
+    __slots__ = ("address", "checked_in", "count", "mark_ready", "process_set", "start")
+
+    def __init__(
+        self,
+        start: Callable[[int], int],
+        requests: Any,
+        process_set: ProcessSet,
+        mark_ready: Callable[[], None] | None,
+    ) -> None:
+        self.start = start  # keeps the requests alive
+        self.address, self.count = addressof(requests), len(requests)
+        self.process_set = process_set
+        self.mark_ready = mark_ready
+        self.checked_in = epochs.NONE
 
 
 def prepare(
@@ -16,9 +42,8 @@ def prepare(
     process_set: ProcessSet,
     kind: str,
     mark_ready: Callable[[], None] | None = None,
-) -> Callable[[int], int]:
-    """Makes start(address) for one operation that is submitted again and again under its names, so that only
-    the address changes. One thread at a time.
+) -> Recurring:
+    """Prepares an operation that recurs.
 
     parts: name, offset in bytes and call of each part of the memory; usually there is one. start runs in
     place on the memory at address and returns the handle of the engine; otherwise it is like
@@ -54,7 +79,7 @@ def prepare(
         operations.check_usable()
         operations.raise_refused(status)
 
-    return start
+    return Recurring(start, requests, process_set, mark_ready)
 
 
 def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:

@@ -152,6 +152,11 @@ def watch_gradient(owner: object, parameter: torch.Tensor, hook: Callable[[torch
     weakref.finalize(owner, parameter.register_post_accumulate_grad_hook(hook).remove)
 
 
+def weak_slot(gradient: PendingGradient) -> Callable[[], PendingGradient | None]:
+    """The gradient as a hook holds it."""
+    return weakref.ref(gradient)
+
+
 def make_hook(
     gradient: PendingGradient, activity: Activity, in_general: Callable[[torch.Tensor], None]
 ) -> Callable[[torch.Tensor], None]:
@@ -161,7 +166,7 @@ def make_hook(
     in_general handles the others: more passes to come, members of a group, gradients that need a change,
     the first gradient.
     """
-    get_slot = weakref.ref(gradient)
+    get_slot = weak_slot(gradient)
     strided = torch.strided
     current_epoch = epochs.current
 

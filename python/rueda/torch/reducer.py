@@ -17,11 +17,11 @@ from rueda.torch import arena
 from rueda.torch.compression import Compressor
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
 from rueda.torch.functions import broadcast_object
+from rueda.torch.gradient_hooks import await_all, make_hook
 from rueda.torch.pending_gradients import (
     Activity,
     PendingGradient,
     Settings,
-    make_hook,
     settle,
     watch_gradient,
     weakly,
@@ -281,6 +281,12 @@ class Reducer:
 
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
+        self._watch_unfrozen()
+        if self._activity.is_possible and await_all(list(self._gradients.values()), self._passes):
+            self._activity.is_possible = False
+            self._zeroed_after = 0
+            self._count(len(self._gradients))
+            return
         gradients = self._start_rest()
         failure = self._finish_started()
         for gradient in gradients:

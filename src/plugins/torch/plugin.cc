@@ -1,10 +1,11 @@
-// The entry of the plugin: what rueda/torch/arena.py calls by ctypes.
+// The entry of the plugin: what rueda/torch/arena.py and gradient_hooks.py call by ctypes.
 #include <pthread.h>
 
 #include <string>
 
 #include "plugins/torch/allocator.h"
 #include "plugins/torch/c10.h"
+#include "plugins/torch/gradient_hook.h"
 #include "plugins/torch/self_test.h"
 #include "rueda/rueda.h"
 
@@ -41,6 +42,7 @@ std::string install(const char* libc10, const char* libtorch_cpu) {
 }  // namespace rueda::torch
 
 using rueda::torch::g_allocator;
+using rueda::torch::PyObject;
 
 // Makes torch allocate awaited gradients in the arena. Returns "", or the reason why torch's own allocator
 // was left in place. Call it from one thread.
@@ -59,4 +61,23 @@ RUEDA_EXPORT int32_t rueda_torch_await(uint64_t bytes, int32_t by) {
 RUEDA_EXPORT void rueda_torch_counts(int64_t* placed, int64_t* refused) {
   *placed = g_allocator != nullptr ? g_allocator->placed() : 0;
   *refused = g_allocator != nullptr ? g_allocator->refused() : 0;
+}
+
+// Returns "", or the reason why the hook in Python has to do; see gradient_hook.h for this and what follows.
+RUEDA_EXPORT const char* rueda_torch_install_hooks(PyObject* tensor_type, PyObject* exchange,
+                                                   PyObject* open_operations, PyObject* writing_back) {
+  static std::string& why = *new std::string;
+  why = rueda::torch::install_hooks({.tensor_type = tensor_type,
+                                     .exchange = exchange,
+                                     .open_operations = open_operations,
+                                     .writing_back = writing_back});
+  return why.c_str();
+}
+
+RUEDA_EXPORT PyObject* rueda_torch_make_hook(PyObject* slot, PyObject* activity, PyObject* in_general) {
+  return rueda::torch::make_hook(slot, activity, in_general);
+}
+
+RUEDA_EXPORT int rueda_torch_await_gradients(PyObject* gradients, int passes) {
+  return rueda::torch::await_gradients(gradients, passes);
 }

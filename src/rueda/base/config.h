@@ -52,6 +52,7 @@ struct Config {
   int64_t shm_ring_bytes = 1 << 20;  // per directed pair of ranks on one host
   int64_t arena_bytes = 0;           // space for shared buffers; 0 = the machine's memory, if limits allow
   bool torch_arena = false;          // read by rueda.torch: gradients are allocated in shared buffers
+  bool torch_c_hook = true;          // read by rueda.torch: autograd calls a hook in C, where torch allows it
   bool plans = true;                 // stop negotiating what recurs step after step
   int64_t chunk_bytes = 256 << 10;   // unit of pipelining
   std::string nccl_library;          // path of NVIDIA's NCCL; empty = the one that is loaded or installed

@@ -177,6 +177,10 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(boolean({"torch_arena", "RUEDA_TORCH_ARENA", "", "",
                            "PyTorch gradients are allocated in shared buffers, if this torch allows it."},
                           &Config::torch_arena));
+  table.push_back(boolean({"torch_c_hook", "RUEDA_TORCH_C_HOOK", "", "",
+                           "PyTorch calls a hook in C for each gradient, from torch 2.10 on; 0: the one in "
+                           "Python, as with older torch."},
+                          &Config::torch_c_hook));
   table.push_back(
       integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
                "Chunk of a transfer that is received, reduced and sent on while the next one arrives."},
