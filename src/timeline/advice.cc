@@ -295,7 +295,7 @@ void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
 
 void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
-  if (negotiation < kWorthAdvice) return;
+  if (negotiation < kWorthAdvice || summary.size == 1) return;  // a single rank learns no plan
   const double planned = summary.calls > 0 ? summary.planned_calls / summary.calls : 0;
   std::string text = fmt::format(
       "Negotiation and queues take {} of a step, and {} of the transfers ran by a learned "

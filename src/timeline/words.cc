@@ -124,8 +124,9 @@ std::string critical_ranks_text(const Summary& s) {
 std::string transfers_text(const Summary& s) {
   // Where process sets have calls of their own, a rank may have had less than one on average.
   const std::string calls = s.calls < 9.95 ? fmt::format("{:.2g}", s.calls) : fmt::format("{:.0f}", s.calls);
-  std::string text = fmt::format("{} in {} for each rank, {} by a learned plan", calls, size_text(s.bytes),
-                                 percent_text(s.calls > 0 ? s.planned_calls / s.calls : 0));
+  std::string text = fmt::format("{} in {} for each rank", calls, size_text(s.bytes));
+  if (s.size > 1)  // a single rank learns no plan
+    text += fmt::format(", {} by a learned plan", percent_text(s.calls > 0 ? s.planned_calls / s.calls : 0));
   if (s.bus_gbps > 0) text += fmt::format(", {} on the bus", gbps_text(s.bus_gbps));
   return text;
 }

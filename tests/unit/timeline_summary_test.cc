@@ -40,6 +40,20 @@ TEST_F(SummaryTest, time_is_divided_as_it_was_spent) {
   EXPECT_NEAR(s.advice.front().gain, 5.0 / 15, 0.01);
 }
 
+TEST(Advice, a_single_rank_is_not_told_to_learn_a_plan) {
+  Summary summary;
+  summary.steps = 10;
+  summary.step_length = 1e7;
+  summary.calls = 20;
+  summary.shares[static_cast<size_t>(Share::kNegotiation)] = 5e6;
+  EXPECT_THAT(as_text(summary), testing::Not(HasSubstr("learned plan")));
+  const auto names_a_plan = testing::Field(&Advice::text, HasSubstr("learned plan"));
+  EXPECT_THAT(advise(summary), testing::Each(testing::Not(names_a_plan)));
+  summary.size = 2;
+  EXPECT_THAT(as_text(summary), HasSubstr("0 % by a learned plan"));
+  EXPECT_THAT(advise(summary), testing::Contains(names_a_plan));
+}
+
 TEST_F(SummaryTest, a_rank_that_computes_longer_is_named_with_its_cause) {
   JobPlan plan;
   plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
