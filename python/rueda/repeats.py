@@ -17,23 +17,23 @@ class Recurring:
     changes. One thread at a time.
 
     start(address) submits it and returns the handle of the engine. The hook in C, gradient_hook.cc, does the
-    same with what else is here: the address and the number of the filled requests, what start does first, the
-    process set, and the epoch in which that was last found to have the number in the requests.
+    same with what else is here: the address and the number of the filled requests, the event that they await
+    (0: none), the process set, and the epoch in which that was last found to have the number in the requests.
     """
 
-    __slots__ = ("address", "checked_in", "count", "mark_ready", "process_set", "start")
+    __slots__ = ("address", "checked_in", "count", "event", "process_set", "start")
 
     def __init__(
         self,
         start: Callable[[int], int],
         requests: Any,
         process_set: ProcessSet,
-        mark_ready: Callable[[], None] | None,
+        event: int,
     ) -> None:
         self.start = start  # keeps the requests alive
         self.address, self.count = addressof(requests), len(requests)
         self.process_set = process_set
-        self.mark_ready = mark_ready
+        self.event = event
         self.checked_in = epochs.NONE
 
 
@@ -79,7 +79,7 @@ def prepare(
         operations.check_usable()
         operations.raise_refused(status)
 
-    return Recurring(start, requests, process_set, mark_ready)
+    return Recurring(start, requests, process_set, requests[0].ready or 0)
 
 
 def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:

@@ -15,6 +15,7 @@ PLUGIN = ROOT / "build/release/librueda_torch.so"
 
 PROGRAM = """
 import ctypes, sys, weakref
+from own_dlpack import CPU, Numbers, dims, make_exchange
 from rueda import _core, epochs
 from rueda.basics import basics
 from rueda.open_operations import Repeated, open_operations, writing_back
@@ -22,33 +23,16 @@ from rueda.operations import Call
 from rueda.process_sets import global_process_set
 from rueda.repeats import prepare
 
-class DlTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
-                ("byte_offset", ctypes.c_uint64)]
-
 class Tensor:
     def __init__(self, count):
         self.numbers = (ctypes.c_float * count)(*range(count))
-        self.shape, self.strides = (ctypes.c_int64 * 1)(count), (ctypes.c_int64 * 1)(1)
+        self.shape, self.strides = dims(count), dims(1)
     def is_neg(self):
         return False
 
-@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DlTensor))
-def to_tensor(tensor, out):
-    out[0] = DlTensor(ctypes.addressof(tensor.numbers), 1, 0, 1, 2, 32, 1, ctypes.addressof(tensor.shape),
-                      ctypes.addressof(tensor.strides), 0)
-    return 0
-
-class Table(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
-                ("others", ctypes.c_void_p * 3), ("to_tensor", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
-
-table = Table(1, 3, None, (None, None, None), ctypes.cast(to_tensor, ctypes.c_void_p), None)
-capsule = ctypes.pythonapi.PyCapsule_New
-capsule.argtypes, capsule.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
-exchange = capsule(ctypes.addressof(table), b"dlpack_exchange_api", None)
+exchange = make_exchange(
+    lambda tensor: Numbers(ctypes.addressof(tensor.numbers), CPU, tensor.shape, tensor.strides)
+)
 
 library = ctypes.PyDLL(sys.argv[1])
 install, make = library["rueda_torch_install_hooks"], library["rueda_torch_make_hook"]
@@ -141,7 +125,7 @@ def pythons():
 def test_one_library_serves_every_python(python, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    variables = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_INTERFACE": "lo"}
+    variables = {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests/multiprocess'}", "RUEDA_INTERFACE": "lo"}
     variables["RUEDA_LIBRARY"] = str(PLUGIN.with_name("librueda.so"))
     done = subprocess.run(
         [python, str(program), str(PLUGIN)],

@@ -38,9 +38,12 @@ struct Names {
   PyObject* address = nullptr;
   PyObject* count = nullptr;
   PyObject* checked_in = nullptr;
-  PyObject* mark_ready = nullptr;
+  PyObject* event = nullptr;
   PyObject* process_set = nullptr;
   PyObject* set_id = nullptr;
+  // device.Stream
+  PyObject* device = nullptr;
+  PyObject* handle = nullptr;
 };
 
 HookParts g_parts;
@@ -70,9 +73,11 @@ bool intern_names() {
       {&n.address, "address"},
       {&n.count, "count"},
       {&n.checked_in, "checked_in"},
-      {&n.mark_ready, "mark_ready"},
+      {&n.event, "event"},
       {&n.process_set, "process_set"},
       {&n.set_id, "_set_id"},
+      {&n.device, "device"},
+      {&n.handle, "handle"},
   };
   for (const auto& [name, text] : all)
     if ((*name = g_python.intern(text)) == nullptr) return false;
@@ -103,6 +108,14 @@ bool is(PyObject* object, PyObject* name, PyObject* value) {
   const Ref found = get(object, name);
   if (!found) unusual();
   return found.get() == value;
+}
+
+// The stream of a GPU on which this thread enqueues.
+std::optional<void*> current_stream(int64_t device) {
+  void* stream = nullptr;
+  const auto type = static_cast<int32_t>(DlpackDevice::kCuda);
+  if (g_exchange->current_stream(type, static_cast<int32_t>(device), &stream) != 0) return unusual();
+  return stream;
 }
 
 // The request's type, as DLPack says it.
@@ -151,7 +164,7 @@ class Hook {
   }
 
  private:
-  // Empty: not usual, and nothing has changed. False: an exception is set.
+  // Empty: not usual, and nothing has started. False: an exception is set.
   std::optional<bool> start(PyObject* gradient, PyObject* parameter) {
     const int64_t epoch = rueda_epoch();
     if (read_int(gradient, g_names.passes_left) != 1 || read_int(activity_.get(), g_names.epoch) != epoch)
@@ -167,10 +180,7 @@ class Hook {
     if (!grad) return unusual();
     const std::optional<void*> address = address_of(grad.get());
     if (!address) return std::nullopt;
-    if (mark_ready_) {
-      const Ref marked(g_python.call(mark_ready_.get(), nullptr));
-      if (!marked) return false;
-    }
+    if (stream_ && !mark_ready()) return std::nullopt;
     request_->input = request_->output = *address;
     int64_t handle = 0;
     if (rueda_submit(request_, 1, &handle) != RUEDA_OK) return std::nullopt;  // which will say why
@@ -184,16 +194,28 @@ class Hook {
     if (!recurring) return unusual(), false;
     const std::optional<int64_t> address = read_int(recurring.get(), g_names.address);
     const std::optional<int64_t> count = read_int(recurring.get(), g_names.count);
-    Ref mark_ready = get(recurring.get(), g_names.mark_ready);
+    const std::optional<int64_t> event = read_int(recurring.get(), g_names.event);
     Ref process_set = get(recurring.get(), g_names.process_set);
-    if (!mark_ready || !process_set) return unusual(), false;
-    if (!address || count != 1) return false;  // it travels in parts
+    Ref stream = get(prepared, g_names.stream);
+    if (!process_set || !stream) return unusual(), false;
+    if (!address || !event || count != 1) return false;  // count: it travels in parts
     request_ = reinterpret_cast<rueda_request*>(*address);
-    mark_ready_ = mark_ready.is_none() ? Ref() : std::move(mark_ready);
+    event_ = reinterpret_cast<void*>(*event);
+    stream_ = stream.is_none() ? Ref() : std::move(stream);
     process_set_ = std::move(process_set);
     recurring_ = std::move(recurring);
     prepared_ = Ref::of(prepared);
     return true;
+  }
+
+  // As Stream.move: the event happens after what is enqueued so far on the current stream, which becomes that
+  // of the operation.
+  bool mark_ready() const {
+    const std::optional<void*> now = current_stream(request_->device);
+    if (!now || rueda_record_event(request_->device, event_, *now) != RUEDA_OK) return false;
+    const Ref handle(g_python.make_int(static_cast<int64_t>(reinterpret_cast<intptr_t>(*now))));
+    if (handle && set(stream_.get(), g_names.handle, handle.get())) return true;
+    return unusual(), false;
   }
 
   // Whether the process set has, in this epoch, the number that is in the request.
@@ -225,9 +247,10 @@ class Hook {
   }
 
   Ref slot_, activity_, in_general_;
-  Ref prepared_;  // that of the last step; what follows belongs to it
-  Ref recurring_, mark_ready_, process_set_;
-  rueda_request* request_ = nullptr;  // of recurring_
+  Ref prepared_;                          // that of the last step; what follows belongs to it
+  Ref recurring_, stream_, process_set_;  // no stream: memory of the host
+  rueda_request* request_ = nullptr;      // of recurring_
+  void* event_ = nullptr;                 // the same
 };
 
 PyObject* run_hook(PyObject* self, PyObject* parameter) {
@@ -243,7 +266,33 @@ void destroy_hook(PyObject* capsule) {
 struct Started {
   Ref gradient, prepared, number;
   int64_t handle = 0;
+  bool is_on_device = false;
+  void* streams[2] = {};  // the one of the operation, and the current one
 };
+
+// Those of a gradient on a GPU. False: something is not usual.
+bool find_streams(Started& one) {
+  const Ref stream = get(one.prepared.get(), g_names.stream);
+  if (!stream) return unusual(), false;
+  if (stream.is_none()) return true;
+  const std::optional<int64_t> device = read_int(stream.get(), g_names.device);
+  const std::optional<int64_t> handle = read_int(stream.get(), g_names.handle);
+  if (!device || !handle) return false;
+  const std::optional<void*> now = current_stream(*device);
+  if (!now) return false;
+  one.is_on_device = true;
+  one.streams[0] = reinterpret_cast<void*>(*handle);
+  one.streams[1] = *now;
+  return true;
+}
+
+// Waits for one slice. In memory of a device, the host waits for the launch, and both streams for the end.
+int wait_for(const Started& one) {
+  if (!one.is_on_device) return rueda_wait(one.handle, kWaitSlice);
+  const int status = rueda_wait_on_stream(one.handle, one.streams[0], kWaitSlice);
+  if (status != RUEDA_OK || one.streams[0] == one.streams[1]) return status;
+  return rueda_wait_on_stream(one.handle, one.streams[1], kWaitSlice);
+}
 
 // Empty: something is not usual.
 std::optional<Started> find_started(PyObject* gradient) {
@@ -252,7 +301,7 @@ std::optional<Started> find_started(PyObject* gradient) {
   one.prepared = get(gradient, g_names.reduction);
   if (!one.prepared) return unusual();
   if (one.prepared.is_none() || !is(gradient, g_names.prepared, one.prepared.get())) return std::nullopt;
-  if (!is(one.prepared.get(), g_names.stream, g_python.none)) return std::nullopt;
+  if (!find_streams(one)) return std::nullopt;
   const Ref parameter = get(gradient, g_names.parameter);
   if (!parameter) return unusual();
   if (is(parameter.get(), g_names.grad, g_python.none)) return std::nullopt;  // the program has taken it away
@@ -264,12 +313,12 @@ std::optional<Started> find_started(PyObject* gradient) {
 }
 
 // As await_gradients.
-int wait_for(const std::vector<Started>& all) {
+int wait_for_all(const std::vector<Started>& all) {
   size_t ended = 0;
   while (ended < all.size()) {
     void* const thread = g_python.release_lock();
     int status = RUEDA_OK;
-    while (ended < all.size() && (status = rueda_wait(all[ended].handle, kWaitSlice)) == RUEDA_OK) ++ended;
+    while (ended < all.size() && (status = wait_for(all[ended])) == RUEDA_OK) ++ended;
     g_python.take_lock(thread);
     if (status != RUEDA_OK && status != RUEDA_TIMEOUT) return 0;
     if (g_python.run_signal_handlers() != 0) return -1;
@@ -300,7 +349,8 @@ std::string install_hooks(const HookParts& parts) {
       static_cast<const DlpackExchange*>(g_python.capsule_pointer(parts.exchange, kDlpackExchangeName));
   if (exchange == nullptr) unusual();
   while (exchange != nullptr && exchange->major > kDlpackMajor) exchange = exchange->older;
-  if (exchange == nullptr || exchange->major != kDlpackMajor || exchange->to_tensor == nullptr)
+  if (exchange == nullptr || exchange->major != kDlpackMajor || exchange->to_tensor == nullptr ||
+      exchange->current_stream == nullptr)
     return "this torch has another table of DLPack's functions than is known";
   g_zero = g_python.make_int(0);
   if (g_zero == nullptr || !intern_names()) return unusual(), "there is no memory";
@@ -333,7 +383,7 @@ int await_gradients(PyObject* gradients, int passes) {
     if (!one) return 0;
     all.push_back(std::move(*one));
   }
-  if (const int outcome = wait_for(all); outcome != 1) return outcome;
+  if (const int outcome = wait_for_all(all); outcome != 1) return outcome;
   const Ref left(g_python.make_int(passes));
   if (!left) return -1;
   for (const Started& one : all)
