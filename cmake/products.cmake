@@ -65,6 +65,8 @@ endif()
 # Not joined with others (modules.cmake): Highway compiles each of its files for several instruction sets, two headers
 # declare the same structures for TCP, and a class of sim.cc has members of the file's own types.
 set_target_properties(rueda_kernels PROPERTIES UNITY_BUILD OFF)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/unit/runtime_prepared_test.cc PROPERTIES
+                            SKIP_UNITY_BUILD_INCLUSION ON)  # it replaces operator new
 foreach(file tcp/channel sim/sim)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rueda/transport/${file}.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()

@@ -188,6 +188,26 @@ RUEDA_API int rueda_submit(const rueda_request* requests, int32_t count, int64_t
  * and the engine thread is not woken. Without such a call, the operation begins when the engine thread wakes
  * by itself, within 0.5 s. */
 RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle);
+
+/* Operations that recur. rueda_prepare describes one once: request is that of one tensor, whose input, output
+ * and ready are ignored. It submits nothing. *prepared is a new positive number, which is valid until
+ * rueda_forget or rueda_shutdown. It fails as rueda_submit does, and for a join. */
+RUEDA_API int rueda_prepare(const rueda_request* request, int64_t* prepared);
+typedef struct rueda_start_item {
+  int64_t prepared;
+  const void* input; /* this, output and ready: as in rueda_request */
+  void* output;
+  void* ready;
+  int64_t handle; /* set by rueda_start: as rueda_submit gives it, or 0 if this one was not started */
+} rueda_start_item;
+/* Submits prepared operations, each as one of its own, with less work than rueda_submit: no name is read and,
+ * from the second run on, no memory is allocated. items: as many as count. An operation that has not ended
+ * cannot start again. If one is refused, the status says why; those before it have started, and those behind
+ * it have not. Any thread; returns at once. */
+RUEDA_API int rueda_start(rueda_start_item* items, int32_t count);
+/* Forgets what was prepared. A run under way goes on. */
+RUEDA_API void rueda_forget(int64_t prepared);
+
 /* 1: done, successfully or not; 0: pending; -1: unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
 /* Waits at most timeout_s seconds. Negative: until the operation ends; the engine ends every operation when a

@@ -251,22 +251,71 @@ struct Reduction {
   int32_t priority = 0;  // as in rueda_request
 };
 
+namespace detail {
+
+// Of count elements, which the result refers to, as to the name; without addresses.
+inline rueda_request allreduce(rueda_dtype dtype, const int64_t& count, const std::string& name,
+                               const Reduction& how) {
+  rueda_request made = request(RUEDA_ALLREDUCE, dtype, name.c_str(), how.process_set);
+  made.op = static_cast<int32_t>(how.op);
+  made.prescale = how.prescale;
+  made.postscale = how.postscale;
+  made.priority = how.priority;
+  made.ndim = 1;
+  made.shape = &count;
+  return made;
+}
+
+}  // namespace detail
+
 // In place, asynchronously.
 template <MutableBuffer R>
 Expected<Handle> allreduce_async(R&& values, const std::string& name, const Reduction& how = {}) {
-  rueda_request request =
-      detail::request(RUEDA_ALLREDUCE, dtype_of<ElementOf<R>>(), name.c_str(), how.process_set);
   const auto count = static_cast<int64_t>(std::ranges::size(values));
-  request.op = static_cast<int32_t>(how.op);
-  request.prescale = how.prescale;
-  request.postscale = how.postscale;
-  request.priority = how.priority;
-  request.ndim = 1;
-  request.shape = &count;
+  rueda_request request = detail::allreduce(dtype_of<ElementOf<R>>(), count, name, how);
   request.input = std::ranges::data(values);
   request.output = std::ranges::data(values);
   return detail::submit({&request, 1});
 }
+
+// An allreduce in place of `count` elements that runs again and again: it is described once.
+template <Element T>
+class PreparedAllreduce {
+ public:
+  static Expected<PreparedAllreduce> make(size_t count, const std::string& name, const Reduction& how = {}) {
+    const auto elements = static_cast<int64_t>(count);
+    const rueda_request request = detail::allreduce(dtype_of<T>(), elements, name, how);
+    int64_t number = 0;
+    const int code = rueda_prepare(&request, &number);
+    if (code != RUEDA_OK) return last_outcome(code);
+    return PreparedAllreduce(number, count);
+  }
+  ~PreparedAllreduce() { rueda_forget(number_); }
+  PreparedAllreduce(PreparedAllreduce&& other) noexcept
+      : number_(std::exchange(other.number_, 0)), count_(other.count_) {}
+  PreparedAllreduce& operator=(PreparedAllreduce&& other) noexcept {
+    std::swap(number_, other.number_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+
+  // Refused while the last run has not ended, and if values has another length.
+  Expected<Handle> start(std::span<T> values) const {
+    if (values.size() != count_)
+      return Outcome{RUEDA_INVALID_ARGUMENT,
+                     "An allreduce of " + std::to_string(count_) + " elements was prepared, but " +
+                         std::to_string(values.size()) + " are given; prepare another."};
+    rueda_start_item item{number_, values.data(), values.data(), nullptr, 0};
+    const int code = rueda_start(&item, 1);
+    if (code != RUEDA_OK) return last_outcome(code);
+    return Handle(item.handle);
+  }
+
+ private:
+  PreparedAllreduce(int64_t number, size_t count) : number_(number), count_(count) {}
+  int64_t number_ = 0;
+  size_t count_ = 0;
+};
 
 template <MutableBuffer R>
 Outcome allreduce(R&& values, const std::string& name, const Reduction& how = {}) {

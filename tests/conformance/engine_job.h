@@ -107,7 +107,7 @@ inline Tensor make_tensor(Collective what, const std::string& name, std::vector<
 inline int64_t must_submit(Engine& engine, Tensor tensor) {
   std::vector<Tensor> tensors;
   tensors.push_back(std::move(tensor));
-  Result<int64_t> handle = engine.submit(std::move(tensors));
+  Result<int64_t> handle = engine.submissions().submit(std::move(tensors));
   EXPECT_TRUE(handle.is_ok()) << handle.status().why;
   return handle.is_ok() ? handle.value() : -1;
 }
@@ -120,7 +120,7 @@ inline Status wait(Engine& engine, int64_t handle) {
 inline Status run_one(Engine& engine, Tensor tensor) {
   std::vector<Tensor> tensors;
   tensors.push_back(std::move(tensor));
-  const Result<int64_t> handle = engine.submit(std::move(tensors));
+  const Result<int64_t> handle = engine.submissions().submit(std::move(tensors));
   return handle.is_ok() ? wait(engine, handle.value()) : handle.status();
 }
 

@@ -149,7 +149,7 @@ TEST_F(Cuda, a_full_device_is_no_obstacle_to_fused_tensors) {
           tensors.back().request.group_size = 50;
         }
         cuda_test::set_free_memory(rank, 0);
-        const int64_t handle = engine.submit(std::move(tensors)).value();
+        const int64_t handle = engine.submissions().submit(std::move(tensors)).value();
         ASSERT_TRUE(wait(engine, handle).is_ok());
         for (int i = 0; i < 50; ++i) EXPECT_THAT(data[static_cast<size_t>(i)].read(), Each(2.0F * i));
       },
@@ -284,7 +284,7 @@ TEST_F(Cuda, a_device_that_fails_after_the_launch_ends_the_epoch_though_nobody_w
         ASSERT_TRUE(run_one(engine, make_tensor(Collective::kAllreduce, "host", {1}, host.data())).is_ok());
         // The copy back of the last call is held up: the device fails with it.
         if (rank == 1) cuda_test::fail_device(1, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
-        (void)engine.submit([&] {
+        (void)engine.submissions().submit([&] {
           std::vector<Tensor> one;
           one.push_back(on_device(rank, "last", data));
           return one;

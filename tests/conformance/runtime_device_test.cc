@@ -123,7 +123,7 @@ TEST(Device, the_tensors_of_a_batch_share_its_event) {
       tensors.back().request.group_index = static_cast<int32_t>(tensors.size()) - 1;
       tensors.back().request.group_size = static_cast<int32_t>(data.size());
     }
-    const int64_t handle = engine.submit(std::move(tensors)).value();
+    const int64_t handle = engine.submissions().submit(std::move(tensors)).value();
     ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
     EXPECT_EQ(device.launches, 1);
     EXPECT_EQ(engine.operations().find(handle)->events.size(), 1U);
@@ -146,7 +146,7 @@ TEST(Device, the_tensors_of_a_batch_are_read_after_the_event_of_each) {
         tensors[i].request.group_index = static_cast<int32_t>(i);
         tensors[i].request.group_size = static_cast<int32_t>(data.size());
       }
-      const int64_t handle = engine.submit(std::move(tensors)).value();
+      const int64_t handle = engine.submissions().submit(std::move(tensors)).value();
       Stream user(kSeed + 100 + static_cast<uint32_t>(rank));
       ASSERT_TRUE(engine.wait_on_stream(handle, &user, soon()).is_ok()) << "a launch waits for no event";
       EXPECT_EQ(device.launches, 1);

@@ -153,7 +153,8 @@ TEST_P(EngineConformance, dynamic_process_sets_come_and_go) {
         } else {
           std::vector<Tensor> tensors;
           tensors.push_back(std::move(tensor));
-          EXPECT_THAT(engine.submit(std::move(tensors)).status().why, HasSubstr("is not a member"));
+          EXPECT_THAT(engine.submissions().submit(std::move(tensors)).status().why,
+                      HasSubstr("is not a member"));
         }
         EXPECT_EQ(engine.add_process_set({0, 2}).status().code, Code::kInvalidArgument);
         EXPECT_TRUE(engine.remove_process_set(id.value()).is_ok());

@@ -87,7 +87,7 @@ void reduce_both(Engine& engine, Rank rank, OnDevice& mine, const std::vector<si
         .kind = MemoryKind::kDevice, .device = mine.device()->ordinal(), .ready = mine.user().record()};
   }
   for (auto* const group : {&tensors, &in_host_memory}) {
-    const int64_t handle = engine.submit(std::move(*group)).value();
+    const int64_t handle = engine.submissions().submit(std::move(*group)).value();
     const Status status = engine.wait(handle, soon());
     ASSERT_TRUE(status.is_ok()) << status.why;
     engine.operations().release(handle);

@@ -35,7 +35,7 @@ class NcclFailures : public nccl_job::NcclJob {
     const auto data = mine.vector(std::vector<float>(100, 1.0F));
     std::vector<Tensor> tensors;
     tensors.push_back(mine.tensor(Collective::kAllreduce, name, *data));
-    const Result<int64_t> handle = engine.submit(std::move(tensors));
+    const Result<int64_t> handle = engine.submissions().submit(std::move(tensors));
     const Status status = handle.is_ok() ? engine.wait(handle.value(), soon()) : handle.status();
     mine.user().synchronize();
     return status;
@@ -164,7 +164,7 @@ TEST_F(NcclFailures, calls_behind_a_busy_gpu_do_not_keep_a_rank_from_the_news) {
       }
       int64_t last = 0;
       if (is_one_call)
-        last = engine.submit(std::move(tensors)).value();
+        last = engine.submissions().submit(std::move(tensors)).value();
       else
         for (Tensor& one : tensors) last = must_submit(engine, std::move(one));
       std::this_thread::sleep_for(std::chrono::milliseconds(500));  // as much is launched as can be

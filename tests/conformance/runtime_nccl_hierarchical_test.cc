@@ -208,7 +208,7 @@ TEST_F(NcclHierarchical, a_rank_that_nccl_loses_ends_the_epoch_for_ranks_that_wa
       const auto data = mine.vector(std::vector<float>(100, 1.0F));
       std::vector<Tensor> tensors;
       tensors.push_back(mine.tensor(Collective::kAllreduce, name, *data));
-      const Result<int64_t> handle = engine.submit(std::move(tensors));
+      const Result<int64_t> handle = engine.submissions().submit(std::move(tensors));
       const Status status = handle.is_ok() ? engine.wait(handle.value(), soon()) : handle.status();
       mine.user().synchronize();
       return status;

@@ -148,7 +148,7 @@ class NcclBuckets : public nccl_job::NcclJob {
       tensors.back().request.group_index = i;
       tensors.back().request.group_size = kTensors;
     }
-    const Result<int64_t> handle = engine.submit(std::move(tensors));
+    const Result<int64_t> handle = engine.submissions().submit(std::move(tensors));
     ASSERT_TRUE(handle.is_ok()) << handle.status().why;
     const Status status = engine.wait(handle.value(), soon());
     ASSERT_TRUE(status.is_ok()) << status.why;

@@ -65,7 +65,7 @@ TEST_F(Nccl, the_tensors_of_a_group_share_a_launch) {
       tensors.back().request.group_index = i;
       tensors.back().request.group_size = 9;
     }
-    const int64_t handle = engine.submit(std::move(tensors)).value();
+    const int64_t handle = engine.submissions().submit(std::move(tensors)).value();
     ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
     EXPECT_EQ(engine.operations().find(handle)->events.size(), 1U);
     for (const auto& tensor : data) EXPECT_THAT(tensor->read(), Each(3.0F));
@@ -269,7 +269,7 @@ TEST_F(Nccl, a_rank_whose_gpu_is_full_makes_all_pack_less_at_once) {
       }
       mine.user().synchronize();
       if (rank == 1) cuda_test::set_free_memory(1, free_bytes);
-      const int64_t handle = engine.submit(std::move(tensors)).value();
+      const int64_t handle = engine.submissions().submit(std::move(tensors)).value();
       const Status ended = engine.wait(handle, soon());
       ASSERT_TRUE(ended.is_ok()) << ended.why;
       for (const auto& tensor : data) EXPECT_THAT(tensor->read(), Each(3.0F));

@@ -178,7 +178,7 @@ class Side {
       Open& part = parts.emplace_back(prepare(model.prefix + std::to_string(i), model.counts[i]));
       tensors.push_back(tensor_of(part));
     }
-    const Result<int64_t> handle = engine_.submit(std::move(tensors));
+    const Result<int64_t> handle = engine_.submissions().submit(std::move(tensors));
     ASSERT_TRUE(handle.is_ok()) << handle.status().why;
     await(handle.value(), model.prefix);
     for (const Open& part : parts) note(part, outcome_.common);

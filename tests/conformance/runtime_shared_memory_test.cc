@@ -152,7 +152,7 @@ class OneSide {
         group.back().request.group_size = static_cast<int32_t>(end - begin);
         group.back().request.group_name = prefix + std::to_string(begin);
       }
-      const Result<int64_t> handle = engine_.submit(std::move(group));
+      const Result<int64_t> handle = engine_.submissions().submit(std::move(group));
       ASSERT_TRUE(handle.is_ok()) << handle.status().why;
       for (size_t i = begin; i < end; ++i) handles_.emplace_back(handle.value(), i - begin);
     }

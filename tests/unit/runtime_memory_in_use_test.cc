@@ -219,7 +219,8 @@ TEST_F(SharedTensors, launched_calls_that_nobody_waits_for_are_forgotten_once_th
     const int64_t handle = operations_.submit(std::move(one)).value();
     operations_.finish(*operations_.lookup(0, "t"), Status::ok(), event);
     operations_.release(handle);
-    operations_.take_submitted();  // as the engine does
+    std::vector<std::shared_ptr<Operation>> taken;
+    operations_.take_submitted(taken);  // as the engine does
   }
   EXPECT_LT(event.use_count(), 10'000);
 }

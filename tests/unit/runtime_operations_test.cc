@@ -38,7 +38,9 @@ TEST(Operations, register_nothing_of_a_group_that_is_refused) {
   EXPECT_FALSE(operations.submit(named({"a", "b"})).is_ok());
   EXPECT_FALSE(operations.lookup(0, "a").has_value());
   EXPECT_TRUE(operations.lookup(0, "b").has_value()) << "the earlier operation is untouched";
-  EXPECT_EQ(operations.take_submitted().size(), 1u);
+  std::vector<std::shared_ptr<Operation>> taken;
+  operations.take_submitted(taken);
+  EXPECT_EQ(taken.size(), 1u);
 }
 
 TEST(Operations, a_change_of_process_sets_is_in_flight_under_its_name_and_has_no_tensor) {

@@ -1,10 +1,10 @@
 #include "plugins/torch/gradient_hook.h"
 
-#include <cstdarg>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "plugins/torch/attribute_names.h"
 #include "rueda/rueda.h"
 
 namespace rueda::torch {
@@ -13,76 +13,10 @@ namespace {
 constexpr double kWaitSlice = 0.25;  // seconds between two looks for signals, as operations.WAIT_SLICE_S
 constexpr const char* kCapsuleName = "rueda.gradient_hook";
 
-// Attributes of the objects in pending_gradients.py and open_operations.py. Never released.
-struct Names {
-  PyObject* grad = nullptr;
-  PyObject* is_neg = nullptr;
-  // PendingGradient
-  PyObject* parameter = nullptr;
-  PyObject* passes_left = nullptr;
-  PyObject* is_ready = nullptr;
-  PyObject* is_settled = nullptr;
-  PyObject* is_outstanding = nullptr;
-  PyObject* sparse_dim = nullptr;
-  PyObject* prepared = nullptr;
-  PyObject* reduction = nullptr;
-  // Activity
-  PyObject* epoch = nullptr;
-  PyObject* is_possible = nullptr;
-  // Repeated
-  PyObject* engine_handle = nullptr;
-  PyObject* borrowed = nullptr;
-  PyObject* stream = nullptr;
-  PyObject* recurring = nullptr;
-  // repeats.Recurring
-  PyObject* address = nullptr;
-  PyObject* count = nullptr;
-  PyObject* checked_in = nullptr;
-  PyObject* event = nullptr;
-  PyObject* process_set = nullptr;
-  PyObject* set_id = nullptr;
-  // device.Stream
-  PyObject* device = nullptr;
-  PyObject* handle = nullptr;
-};
-
 HookParts g_parts;
-Names g_names;
+AttributeNames g_names;
 const DlpackExchange* g_exchange = nullptr;
 PyObject* g_zero = nullptr;
-
-bool intern_names() {
-  Names& n = g_names;
-  const std::pair<PyObject**, const char*> all[] = {
-      {&n.grad, "grad"},
-      {&n.is_neg, "is_neg"},
-      {&n.parameter, "parameter"},
-      {&n.passes_left, "passes_left"},
-      {&n.is_ready, "is_ready"},
-      {&n.is_settled, "is_settled"},
-      {&n.is_outstanding, "is_outstanding"},
-      {&n.sparse_dim, "sparse_dim"},
-      {&n.prepared, "prepared"},
-      {&n.reduction, "reduction"},
-      {&n.epoch, "epoch"},
-      {&n.is_possible, "is_possible"},
-      {&n.engine_handle, "engine_handle"},
-      {&n.borrowed, "borrowed"},
-      {&n.stream, "stream"},
-      {&n.recurring, "recurring"},
-      {&n.address, "address"},
-      {&n.count, "count"},
-      {&n.checked_in, "checked_in"},
-      {&n.event, "event"},
-      {&n.process_set, "process_set"},
-      {&n.set_id, "_set_id"},
-      {&n.device, "device"},
-      {&n.handle, "handle"},
-  };
-  for (const auto& [name, text] : all)
-    if ((*name = g_python.intern(text)) == nullptr) return false;
-  return true;
-}
 
 Ref get(PyObject* object, PyObject* name) { return Ref(g_python.get_attr(object, name)); }
 bool set(PyObject* object, PyObject* name, PyObject* value) {
@@ -153,6 +87,7 @@ class Hook {
  public:
   Hook(PyObject* slot, PyObject* activity, PyObject* in_general)
       : slot_(Ref::of(slot)), activity_(Ref::of(activity)), in_general_(Ref::of(in_general)) {}
+  ~Hook() { forget(); }
 
   PyObject* run(PyObject* parameter) {
     const Ref gradient(g_python.call(slot_.get(), nullptr));
@@ -174,17 +109,25 @@ class Hook {
     const Ref prepared = get(gradient, g_names.prepared);
     if (!prepared) return unusual();
     if (prepared.is_none() || !know(prepared.get())) return std::nullopt;
-    if (!is_registered(epoch)) return std::nullopt;
+    if (!is_registered(epoch) || !is_prepared(epoch)) return std::nullopt;
 
     const Ref grad = get(parameter, g_names.grad);
     if (!grad) return unusual();
     const std::optional<void*> address = address_of(grad.get());
     if (!address) return std::nullopt;
     if (stream_ && !mark_ready()) return std::nullopt;
-    request_->input = request_->output = *address;
-    int64_t handle = 0;
-    if (rueda_submit(request_, 1, &handle) != RUEDA_OK) return std::nullopt;  // which will say why
-    return note_started(gradient, prepared.get(), grad.get(), handle);
+    rueda_start_item item{number_, *address, *address, event_, 0};
+    if (rueda_start(&item, 1) != RUEDA_OK) return std::nullopt;  // the general way will say why
+    return note_started(gradient, prepared.get(), grad.get(), item.handle);
+  }
+
+  // Whether the engine of this epoch knows the operation; it is told the first time.
+  bool is_prepared(int64_t epoch) {
+    if (number_ != 0 && epoch_ == epoch && set_ == request_->process_set) return true;
+    forget();
+    epoch_ = epoch;
+    set_ = request_->process_set;
+    return rueda_prepare(request_, &number_) == RUEDA_OK;
   }
 
   // Reads the request of an operation, unless it is the one of the last step. False: it is not usual.
@@ -199,6 +142,7 @@ class Hook {
     Ref stream = get(prepared, g_names.stream);
     if (!process_set || !stream) return unusual(), false;
     if (!address || !event || count != 1) return false;  // count: it travels in parts
+    forget();
     request_ = reinterpret_cast<rueda_request*>(*address);
     event_ = reinterpret_cast<void*>(*event);
     stream_ = stream.is_none() ? Ref() : std::move(stream);
@@ -207,6 +151,8 @@ class Hook {
     prepared_ = Ref::of(prepared);
     return true;
   }
+
+  void forget() { rueda_forget(std::exchange(number_, 0)); }
 
   // As Stream.move: the event happens after what is enqueued so far on the current stream, which becomes that
   // of the operation.
@@ -237,7 +183,7 @@ class Hook {
   }
 
   bool note_started(PyObject* gradient, PyObject* prepared, PyObject* grad, int64_t handle) const {
-    const Names& n = g_names;
+    const AttributeNames& n = g_names;
     const Ref number(g_python.make_int(handle));
     return number && set(prepared, n.engine_handle, number.get()) && set(prepared, n.borrowed, grad) &&
            g_python.dict_set(g_parts.open_operations, number.get(), prepared) == 0 &&
@@ -251,6 +197,8 @@ class Hook {
   Ref recurring_, stream_, process_set_;  // no stream: memory of the host
   rueda_request* request_ = nullptr;      // of recurring_
   void* event_ = nullptr;                 // the same
+  int64_t number_ = 0, epoch_ = -1;       // under which the request is prepared, and where
+  int32_t set_ = 0;                       // the process set that it names there
 };
 
 PyObject* run_hook(PyObject* self, PyObject* parameter) {
@@ -327,7 +275,7 @@ int wait_for_all(const std::vector<Started>& all) {
 }
 
 bool note_settled(const Started& one, PyObject* passes) {
-  const Names& n = g_names;
+  const AttributeNames& n = g_names;
   const bool is_noted = set(one.prepared.get(), n.borrowed, g_python.none) &&
                         set(one.gradient.get(), n.reduction, g_python.none) &&
                         set(one.gradient.get(), n.passes_left, passes) &&
@@ -353,7 +301,7 @@ std::string install_hooks(const HookParts& parts) {
       exchange->current_stream == nullptr)
     return "this torch has another table of DLPack's functions than is known";
   g_zero = g_python.make_int(0);
-  if (g_zero == nullptr || !intern_names()) return unusual(), "there is no memory";
+  if (g_zero == nullptr || !intern_names(g_names)) return unusual(), "there is no memory";
   g_exchange = exchange;
   g_parts = parts;
   for (PyObject* part : {parts.tensor_type, parts.exchange, parts.open_operations, parts.writing_back})

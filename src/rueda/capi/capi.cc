@@ -36,6 +36,8 @@ constexpr double kLongWait = 1e9;  // seconds; a longer deadline would overflow 
 
 Status bad_request(const std::string& what) { return {Code::kInvalidArgument, "rueda_submit: " + what}; }
 
+bool needs_input(const rueda_request& r) { return r.what != RUEDA_JOIN && r.what != RUEDA_BARRIER; }
+
 Status check_shape(const rueda_request& r) {
   if (r.ndim < 0 || static_cast<size_t>(r.ndim) > rueda::kMaxDims || (r.ndim > 0 && r.shape == nullptr)) {
     return bad_request("ndim must be from 0 to 64, and a shape must be given.");
@@ -47,9 +49,7 @@ Status check_shape(const rueda_request& r) {
       return bad_request("the tensor is larger than the memory of any machine; check its shape.");
     }
   }
-  if (elements > 0 && r.input == nullptr && r.what != RUEDA_JOIN && r.what != RUEDA_BARRIER) {
-    return bad_request("input is null.");
-  }
+  if (elements > 0 && r.input == nullptr && needs_input(r)) return bad_request("input is null.");
   return Status::ok();
 }
 
@@ -149,7 +149,7 @@ int submit(const rueda_request* requests, int32_t count, int64_t* handle, bool w
     tensor.request.group_size = count;
     if (count > 1) tensor.request.group_name = tensors.front().request.name;
   }
-  const rueda::Result<int64_t> submitted = engine->submit(std::move(tensors), will_wait);
+  const rueda::Result<int64_t> submitted = engine->submissions().submit(std::move(tensors), will_wait);
   if (!submitted.is_ok()) return capi::fail(submitted.status());
   *handle = submitted.value();
   return RUEDA_OK;
@@ -240,6 +240,54 @@ int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle) 
 
 int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle) {
   return submit(requests, count, handle, true);
+}
+
+int rueda_prepare(const rueda_request* request, int64_t* prepared) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (request == nullptr || prepared == nullptr)
+    return capi::fail({Code::kInvalidArgument, "rueda_prepare: request and prepared must be given."});
+  rueda_request copy{};
+  if (const Status s = copy_request(request, 0, copy); !s.is_ok()) return capi::fail(s);
+  if (copy.what == RUEDA_JOIN)
+    return capi::fail({Code::kInvalidArgument, "rueda_prepare: a join cannot be prepared; submit it."});
+  copy.input = copy.output = copy.ready = &copy;  // any address; starts bring their own
+  Tensor tensor;
+  if (const Status s = read_request(copy, tensor); !s.is_ok()) return capi::fail(s);
+  tensor.input = tensor.output = tensor.memory.ready = nullptr;
+  tensor.request.group_size = 1;
+  const rueda::Result<int64_t> number = engine->submissions().prepare(std::move(tensor));
+  if (!number.is_ok()) return capi::fail(number.status());
+  *prepared = number.value();
+  return RUEDA_OK;
+}
+
+int rueda_start(rueda_start_item* items, int32_t count) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (items == nullptr || count < 1)
+    return capi::fail(
+        {Code::kInvalidArgument, "rueda_start: items must be given, and count must be positive."});
+  for (int32_t i = 0; i < count; ++i) items[i].handle = 0;
+  Status refused;
+  int32_t started = 0;
+  while (started < count) {
+    rueda_start_item& item = items[started];
+    const rueda::Result<int64_t> handle = engine->submissions().start(
+        {.number = item.prepared, .input = item.input, .output = item.output, .ready = item.ready});
+    if (!handle.is_ok()) {
+      refused = handle.status();
+      break;
+    }
+    item.handle = handle.value();
+    ++started;
+  }
+  if (started > 0) engine->submissions().wake();  // once for all
+  return refused.is_ok() ? RUEDA_OK : capi::fail(refused);
+}
+
+void rueda_forget(int64_t prepared) {
+  if (const std::shared_ptr<Engine> engine = capi::engine()) engine->operations().forget(prepared);
 }
 
 int rueda_poll(int64_t handle) {

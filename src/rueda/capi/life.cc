@@ -28,6 +28,7 @@ struct Life {
   bool has_hooks = false;
   bool has_mpi_hook = false;
   int64_t next_handle = 1;
+  int64_t next_prepared = 1;
   bool has_ended_well = false;  // every rank left the last epoch by an orderly shutdown
 };
 // Never freed, like the state of capi.
@@ -113,6 +114,7 @@ Status init(runtime::InitOptions options) {
     return session.status();
   }
   session.value().first_handle = life.next_handle;
+  session.value().first_prepared = life.next_prepared;
   if (const char* const file = get_env(status::kStopFileVariable)) session.value().stop_file = file;
   session.value().timeline = shared_timeline();
   session.value().meters = meters();
@@ -137,6 +139,7 @@ void shutdown() {
   if (!leaving) return;
   leaving->shutdown();
   life.next_handle = leaving->operations().next_handle();
+  life.next_prepared = leaving->operations().next_prepared();
   life.has_ended_well = leaving->health().code == Code::kShutDown;
   const runtime::Session& session = leaving->session();
   const Rank lost = leaving->lost_rank();

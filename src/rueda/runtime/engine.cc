@@ -24,7 +24,7 @@ Driver::Options driver_options(const Session& session) {
 
 Engine::Engine(Session session)
     : session_(std::move(session)),
-      operations_([this] { driver_.wake(); }, session_.first_handle),
+      operations_([this] { driver_.wake(); }, session_.first_handle, session_.first_prepared),
       groups_(session_.epoch, session_.me, session_.size(), session_.process_sets),
       recording_(session_.timeline, session_.me),
       channel_(session_.links.get(), session_.size(), counters_),
@@ -40,6 +40,8 @@ Engine::Engine(Session session)
       failure_detector_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond),
                         monotonic_now()),
       observer_(session_, operations_, monotonic_now()),
+      submissions_(
+          {.session = session_, .groups = groups_, .operations = operations_, .observer = observer_}),
       shutdown_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
@@ -78,8 +80,7 @@ void Engine::ended() {
 
 bool Engine::turn() {
   // What is submitted while ranks leave fails when they have left.
-  bool moved =
-      shutdown_.is_running() ? negotiation_.take_submissions() : !operations_.take_submitted().empty();
+  bool moved = shutdown_.is_running() ? negotiation_.take_submissions() : negotiation_.drop_submissions();
   if (session_.links) {
     moved = session_.links->progress(session_.on_data) || moved;
     moved = handle_messages() || moved;

@@ -26,6 +26,7 @@
 #include "rueda/runtime/recording.h"
 #include "rueda/runtime/session.h"
 #include "rueda/runtime/shutdown.h"
+#include "rueda/runtime/submissions.h"
 
 namespace rueda::runtime {
 
@@ -37,9 +38,7 @@ class Engine final : private Work {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Validates, registers and starts the tensors as one operation. will_wait: the caller's next
-  // call is wait().
-  Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
+  [[nodiscard]] Submissions& submissions() { return submissions_; }
   // As Operations::wait(). Meanwhile the caller does the engine's work, unless another thread does it.
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   // As Operations::wait_on_stream; otherwise as wait().
@@ -133,6 +132,7 @@ class Engine final : private Work {
   Negotiation negotiation_;
   FailureDetector failure_detector_;
   Observer observer_;
+  Submissions submissions_;
   ParticipationClock participation_;
   Shutdown shutdown_;
   std::atomic<Rank> lost_rank_{-1};

@@ -100,14 +100,23 @@ PlanCallbacks Negotiation::plan_callbacks() {
 
 bool Negotiation::take_submissions() {
   std::vector<control::Request> requests;
-  const std::vector<std::shared_ptr<Operation>> submitted = parts_.operations.take_submitted();
-  for (const std::shared_ptr<Operation>& operation : submitted) {
+  parts_.operations.take_submitted(submitted_);
+  for (const std::shared_ptr<Operation>& operation : submitted_) {
     if (plans_.take(operation)) continue;
     for (const Tensor& tensor : operation->tensors) requests.emplace_back(tensor.request);
     if (operation->set_change) requests.emplace_back(*operation->set_change);
   }
   if (!requests.empty()) negotiate(requests);
-  return !submitted.empty();
+  const bool had_some = !submitted_.empty();
+  submitted_.clear();
+  return had_some;
+}
+
+bool Negotiation::drop_submissions() {
+  parts_.operations.take_submitted(submitted_);
+  const bool had_some = !submitted_.empty();
+  submitted_.clear();
+  return had_some;
 }
 
 void Negotiation::negotiate(std::span<const control::Request> requests) {

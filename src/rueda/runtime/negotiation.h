@@ -36,6 +36,7 @@ class Negotiation {
 
   // Takes new operations. True if there were any.
   bool take_submissions();
+  bool drop_submissions();  // the same, and forgets them: they fail when the engine ends
   // Rank 0: begins a round of negotiation, if one may begin. True if one did.
   bool begin_round(Nanos now);
   // Rank 0: tells all ranks about stalls. Fails if one must end the job. in_plan: what waits in a learned
@@ -76,7 +77,8 @@ class Negotiation {
 
   Parts parts_;
   LearnedPlans plans_;
-  std::unique_ptr<control::Rounds> rounds_;  // rank 0 only
+  std::unique_ptr<control::Rounds> rounds_;            // rank 0 only
+  std::vector<std::shared_ptr<Operation>> submitted_;  // scratch of take_submissions()
 };
 
 }  // namespace rueda::runtime

@@ -77,11 +77,10 @@ std::string Observer::describe(Rank rank) const {
   return runtime::describe(rank, all[static_cast<size_t>(rank)], all[static_cast<size_t>(session_.me)]);
 }
 
-void Observer::check_numbers(const Tensor& tensor) {
-  if (!session_.config.check_numbers || tensor.input == nullptr || tensor.memory.kind != MemoryKind::kHost)
-    return;
+void Observer::check_numbers(const Tensor& tensor, const void* input) {
+  if (!session_.config.check_numbers || input == nullptr || tensor.memory.kind != MemoryKind::kHost) return;
   const int64_t call = checked_.fetch_add(1);
-  const int64_t element = kernels::first_not_finite(tensor.request.dtype, tensor.input, tensor.count());
+  const int64_t element = kernels::first_not_finite(tensor.request.dtype, input, tensor.count());
   if (element < 0) return;
   const std::lock_guard lock(mutex_);
   if (not_finite_) return;

@@ -33,7 +33,7 @@ class Observer {
   void input_ends() { input_since_.store(0); }
   [[nodiscard]] Nanos input_since() const { return input_since_.load(); }  // 0: it does not wait
   // Remembers the first tensor with NaN or infinity, if RUEDA_CHECK_NUMBERS is on.
-  void check_numbers(const Tensor& tensor);
+  void check_numbers(const Tensor& tensor, const void* input);
 
   void heard(Rank from, Nanos now) { judge_.heard(from, now); }
   void on_facts(Rank from, control::Facts facts, Nanos now) {

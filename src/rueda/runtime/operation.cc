@@ -46,6 +46,25 @@ int64_t Tensor::row_count() const {
 
 size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
 
+void Operation::reset() {
+  for (Tensor& tensor : tensors) {
+    tensor.request.shares_memory = false;
+    tensor.request.after.clear();
+    tensor.allocated.reset();
+    tensor.result_shape.clear();
+    tensor.received_splits.clear();
+    tensor.is_started = false;
+  }
+  status = Status::ok();
+  last_joined = -1;
+  tag = 0;
+  is_done.store(false, std::memory_order_relaxed);
+  shares_memory.store(false, std::memory_order_relaxed);
+  events.clear();
+  wanted_from.store(0, std::memory_order_relaxed);
+  callbacks.clear();
+}
+
 const std::string& Operation::name() const {
   return set_change ? set_change->name : tensors.front().request.name;
 }

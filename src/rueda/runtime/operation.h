@@ -61,6 +61,7 @@ struct Operation {
   Operation& operator=(const Operation&) = delete;
 
   int64_t handle = 0;
+  int64_t prepared = 0;         // the number under which it was prepared; 0: it was submitted
   std::vector<Tensor> tensors;  // none: a change of the process sets
   std::optional<control::SetChange> set_change;
   size_t open = 0;  // engine thread only: tensors not yet finished
@@ -81,6 +82,8 @@ struct Operation {
   mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 
+  // For an operation that starts again: as it was before the first start.
+  void reset();
   [[nodiscard]] const std::string& name() const;  // of the first tensor, or of the change
   // The first failure so far, on the device too. Only after is_done.
   [[nodiscard]] Status outcome() const;

@@ -26,6 +26,13 @@ Status unknown_handle(int64_t handle) {
           "Handle " + std::to_string(handle) + " was not created or has been cleared."};
 }
 
+Status unknown_prepared(int64_t number) {
+  return {Code::kInvalidArgument,
+          "Number " + std::to_string(number) +
+              " names no prepared operation: it was forgotten, or prepared before the "
+              "last shutdown. Prepare it again."};
+}
+
 // The first failure, once all events have happened: until then the device uses the buffers.
 Status wait_for_events(const Operation& operation, std::optional<Deadline> deadline) {
   Status first = operation.status;
@@ -63,10 +70,10 @@ Result<int64_t> Operations::submit(control::SetChange change) {
   return handle;
 }
 
-Operations::Key Operations::key_of(const Operation& operation, size_t index) {
-  if (operation.set_change) return {0, operation.set_change->name};
+NameView Operations::view_of(const Operation& operation, size_t index) {
+  if (operation.set_change) return {.process_set = 0, .name = operation.set_change->name};
   const control::TensorRequest& request = operation.tensors[index].request;
-  return {request.process_set, request.name};
+  return {.process_set = request.process_set, .name = request.name};
 }
 
 Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
@@ -74,11 +81,12 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
   const std::lock_guard lock(mutex_);
   if (!closed_.is_ok()) return closed_;
   for (size_t i = 0; i < operation->open; ++i) {
-    const auto [at, is_new] = in_flight_.try_emplace(key_of(*operation, i), TensorRef{operation, i});
+    const auto [at, is_new] =
+        in_flight_.try_emplace(NameKey(view_of(*operation, i)), TensorRef{operation, i});
     if (is_new) continue;
     Status refused = duplicate(at->first.name);
     for (size_t k = 0; k < i; ++k)  // all or none: forget the names before this one
-      in_flight_.erase(key_of(*operation, k));
+      in_flight_.erase(in_flight_.find(view_of(*operation, k)));
     return refused;
   }
   operation->handle = next_handle_++;
@@ -91,6 +99,63 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
 int64_t Operations::next_handle() const {
   const std::lock_guard lock(mutex_);
   return next_handle_;
+}
+
+int64_t Operations::next_prepared() const {
+  const std::lock_guard lock(mutex_);
+  return prepared_.next();
+}
+
+int64_t Operations::prepare(Tensor tensor) {
+  const std::lock_guard lock(mutex_);
+  return prepared_.add(std::move(tensor));
+}
+
+std::shared_ptr<const Tensor> Operations::prepared(int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  return prepared_.tensor(number);
+}
+
+void Operations::forget(int64_t number) {
+  std::shared_ptr<Prepared> last;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  last = prepared_.take(number);
+}
+
+Prepared* Operations::prepared_of(const Operation& operation) {
+  return operation.prepared != 0 ? prepared_.find(operation.prepared) : nullptr;
+}
+
+Result<int64_t> Operations::start(const PreparedStart& start) {
+  std::shared_ptr<Operation> replaced;  // destroyed without the lock
+  const Nanos now = monotonic_now();
+  const std::lock_guard lock(mutex_);
+  if (!closed_.is_ok()) return closed_;
+  Prepared* const prepared = prepared_.find(start.number);
+  if (prepared == nullptr) return unknown_prepared(start.number);
+  if (in_flight_.contains(prepared->view())) return duplicate(prepared->tensor.request.name);
+  replaced = prepared->renew(start);
+  const std::shared_ptr<Operation>& operation = prepared->operation;
+  operation->submitted = now;
+  operation->handle = next_handle_++;
+  prepared->enter(in_flight_);
+  prepared->enter(handles_);
+  memory_.add(operation, 0);
+  submitted_.push_back(operation);
+  return operation->handle;
+}
+
+// The name is in flight no longer. What was prepared keeps the entry for its next run.
+void Operations::leave_name(const Operation& operation, size_t index) {
+  const auto at = in_flight_.find(view_of(operation, index));
+  if (at == in_flight_.end()) return;
+  Prepared* const prepared = prepared_of(operation);
+  if (prepared == nullptr) {
+    in_flight_.erase(at);
+    return;
+  }
+  prepared->name = in_flight_.extract(at);
+  prepared->name.mapped() = TensorRef();
 }
 
 int Operations::poll(int64_t handle) const {
@@ -176,7 +241,10 @@ void Operations::release(int64_t handle) {
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return;
   last = std::move(found->second);
-  handles_.erase(found);
+  if (Prepared* const prepared = prepared_of(*last))
+    prepared->handle = handles_.extract(found);
+  else
+    handles_.erase(found);
 }
 
 Status Operations::on_done(int64_t handle, Callback callback) {
@@ -194,9 +262,10 @@ Status Operations::on_done(int64_t handle, Callback callback) {
   return Status::ok();
 }
 
-std::vector<std::shared_ptr<Operation>> Operations::take_submitted() {
+void Operations::take_submitted(std::vector<std::shared_ptr<Operation>>& taken) {
+  taken.clear();
   const std::lock_guard lock(mutex_);
-  return std::exchange(submitted_, {});
+  submitted_.swap(taken);
 }
 
 bool Operations::has_submitted() const {
@@ -211,7 +280,7 @@ bool Operations::is_empty() const {
 
 std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::string& name) const {
   const std::lock_guard lock(mutex_);
-  const auto found = in_flight_.find(Key{process_set, name});
+  const auto found = in_flight_.find(NameView{.process_set = process_set, .name = name});
   if (found == in_flight_.end()) return std::nullopt;
   return found->second;
 }
@@ -250,7 +319,7 @@ void Operations::finish(const TensorRef& ref, const Status& status,
   {
     const std::lock_guard lock(mutex_);
     Operation& operation = *ref.operation;
-    in_flight_.erase(key_of(operation, ref.index));
+    leave_name(operation, ref.index);
     if (ref.has_tensor()) memory_.ended(operation, ref.index, event);
     RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
     --operation.open;

@@ -24,19 +24,12 @@
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
 #include "rueda/memory/cuda/device.h"
+#include "rueda/runtime/in_flight_names.h"
 #include "rueda/runtime/memory_in_use.h"
 #include "rueda/runtime/operation.h"
+#include "rueda/runtime/prepared.h"
 
 namespace rueda::runtime {
-
-// What a name stands for while it is in flight: a tensor on which the engine thread works, or a change of the
-// process sets, which has no tensor.
-struct TensorRef {
-  std::shared_ptr<Operation> operation;
-  size_t index = 0;
-  [[nodiscard]] bool has_tensor() const { return index < operation->tensors.size(); }
-  [[nodiscard]] Tensor& tensor() const { return operation->tensors[index]; }
-};
 
 // What an operator sees of an operation in flight.
 struct InFlight {
@@ -50,15 +43,26 @@ struct InFlight {
 class Operations {
  public:
   // Handles are numbered from first_handle: a process never uses a number twice, not even after shutdown.
-  explicit Operations(std::function<void()> wake_engine, int64_t first_handle = 1)
-      : wake_engine_(std::move(wake_engine)), next_handle_(first_handle) {}
+  // The same for what is prepared, from first_prepared.
+  explicit Operations(std::function<void()> wake_engine, int64_t first_handle = 1, int64_t first_prepared = 1)
+      : wake_engine_(std::move(wake_engine)), next_handle_(first_handle), prepared_(first_prepared) {}
   [[nodiscard]] int64_t next_handle() const;
+  [[nodiscard]] int64_t next_prepared() const;
 
   // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and,
   // once closed, everything with the closing status. wakes: false if the caller is about to do the
   // engine's work itself.
   Result<int64_t> submit(std::vector<Tensor> tensors, bool wakes = true);
   Result<int64_t> submit(control::SetChange change);
+  void wake() { wake_engine_(); }
+  // Describes an operation of one tensor, without addresses, that will start again and again. Returns its
+  // number, which is no number of another epoch.
+  int64_t prepare(Tensor tensor);
+  // What was prepared under this number; null if there is nothing.
+  [[nodiscard]] std::shared_ptr<const Tensor> prepared(int64_t number) const;
+  // As submit(), without a wake-up and, once it has run, without allocating memory.
+  Result<int64_t> start(const PreparedStart& start);
+  void forget(int64_t number);  // what was prepared; a run under way goes on
   // An operation is pending until its events have happened.
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
@@ -73,7 +77,8 @@ class Operations {
   Status on_done(int64_t handle, Callback callback);
 
   // ---- engine thread ----
-  std::vector<std::shared_ptr<Operation>> take_submitted();
+  // Puts what was submitted in place of what is in `taken`.
+  void take_submitted(std::vector<std::shared_ptr<Operation>>& taken);
   [[nodiscard]] bool has_submitted() const;
   [[nodiscard]] bool is_empty() const;  // nothing is in flight
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
@@ -96,18 +101,9 @@ class Operations {
   [[nodiscard]] bool is_awaited(Nanos now) const;  // a thread waits for an operation at this time
 
  private:
-  struct Key {
-    int32_t process_set;
-    std::string name;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    size_t operator()(const Key& key) const {
-      return std::hash<std::string>()(key.name) ^
-             (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
-    }
-  };
-  static Key key_of(const Operation& operation, size_t index);
+  static NameView view_of(const Operation& operation, size_t index);
+  Prepared* prepared_of(const Operation& operation);  // null: it was submitted, or is forgotten
+  void leave_name(const Operation& operation, size_t index);
   // kTimeout where it is not done by then.
   Status until_done(const Operation& operation, std::optional<Deadline> deadline);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
@@ -121,8 +117,9 @@ class Operations {
   std::condition_variable completed_;
   Status closed_;
   int64_t next_handle_;
-  std::unordered_map<int64_t, std::shared_ptr<Operation>> handles_;
-  std::unordered_map<Key, TensorRef, KeyHash> in_flight_;
+  OperationsByHandle handles_;
+  InFlightNames in_flight_;
+  PreparedTable prepared_;
   MemoryInUse memory_;
   std::vector<std::shared_ptr<Operation>> submitted_;
 };

@@ -1,6 +1,7 @@
 // Which ranges of memory overlap a given one. The ranges in the table may overlap one another. Not
 // thread-safe. Ranges that overlap, directly or through others, form an island; most islands are one range,
-// so that adding, finding and erasing take logarithmic time.
+// so that adding, finding and erasing take logarithmic time. What an erased island needed in memory is kept
+// for the next one.
 #pragma once
 
 #include <algorithm>
@@ -31,16 +32,18 @@ class RangeTable {
 
   // range: not empty.
   void add(const Range& range, T value) {
-    Island made{.end = range.end, .members = {}};
+    auto made = take_spare();
+    Island& island = made.mapped();
+    island.end = range.end;
     uintptr_t begin = range.begin;
-    for (auto at = first_behind(range.begin); at != islands_.end() && at->first < range.end;
-         at = islands_.erase(at)) {
+    for (auto at = first_behind(range.begin); at != islands_.end() && at->first < range.end; at = erase(at)) {
       begin = std::min(begin, at->first);
-      made.end = std::max(made.end, at->second.end);
-      std::ranges::move(at->second.members, std::back_inserter(made.members));
+      island.end = std::max(island.end, at->second.end);
+      std::ranges::move(at->second.members, std::back_inserter(island.members));
     }
-    made.members.push_back({range, std::move(value)});
-    islands_.emplace(begin, std::move(made));
+    island.members.push_back({range, std::move(value)});
+    made.key() = begin;
+    islands_.insert(std::move(made));
     ++size_;
   }
 
@@ -97,10 +100,35 @@ class RangeTable {
   template <class F>
   typename Islands::iterator erase_in(typename Islands::iterator at, const F& is_erased) {
     size_ -= std::erase_if(at->second.members, is_erased);
-    return at->second.members.empty() ? islands_.erase(at) : std::next(at);
+    return at->second.members.empty() ? erase(at) : std::next(at);
   }
 
+  typename Islands::iterator erase(typename Islands::iterator at) {
+    const auto next = std::next(at);
+    if (spare_.size() >= kMostSpare) {
+      islands_.erase(at);
+    } else {
+      spare_.push_back(islands_.extract(at));
+      spare_.back().mapped().members.clear();
+    }
+    return next;
+  }
+
+  // A node without members that is in no map.
+  typename Islands::node_type take_spare() {
+    if (spare_.empty()) {
+      Islands one;
+      one.try_emplace(0);
+      return one.extract(one.begin());
+    }
+    auto node = std::move(spare_.back());
+    spare_.pop_back();
+    return node;
+  }
+
+  static constexpr size_t kMostSpare = 4096;
   Islands islands_;
+  std::vector<typename Islands::node_type> spare_;
   size_t size_ = 0;
 };
 

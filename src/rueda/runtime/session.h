@@ -52,8 +52,9 @@ struct Session {
   // How the ranks met, if it was through MPI; it may run their collectives, too.
   std::optional<MpiWorld> mpi;
   MeasuredLinks measured;
-  std::string news_file;     // in which the agent of this host keeps news of the job; empty: none
-  int64_t first_handle = 1;  // larger than any handle this process has given out
+  std::string news_file;       // in which the agent of this host keeps news of the job; empty: none
+  int64_t first_handle = 1;    // larger than any handle this process has given out
+  int64_t first_prepared = 1;  // the same for prepared operations
   std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none
   std::shared_ptr<status::Meters> meters;     // the same
   std::function<void()> show_stacks;  // writes the stacks of this process to the log, soon; null: it cannot

@@ -1,0 +1,40 @@
+// What programs submit: completed and checked, as far as one rank alone can check it, and then registered.
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/runtime/groups.h"
+#include "rueda/runtime/observer.h"
+#include "rueda/runtime/operations.h"
+
+namespace rueda::runtime {
+
+class Submissions {
+ public:
+  // All outlive this object.
+  struct Parts {
+    const Session& session;
+    const Groups& groups;
+    Operations& operations;
+    Observer& observer;
+  };
+  explicit Submissions(Parts parts) : parts_(parts) {}
+
+  // Registers the tensors as one operation. will_wait: the caller's next call is wait().
+  Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
+  // Describes an operation of one tensor, without addresses, and returns the number by which it starts.
+  Result<int64_t> prepare(Tensor tensor);
+  // Submits it. Afterwards wake(), once for several.
+  Result<int64_t> start(const PreparedStart& start);
+  void wake() { parts_.operations.wake(); }
+
+ private:
+  Status complete(Tensor& tensor) const;
+
+  Parts parts_;
+};
+
+}  // namespace rueda::runtime
