@@ -1,7 +1,9 @@
 #include "rueda/trace/timeline.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "rueda/base/unique_fd.h"
 #include "rueda/trace/chrome_format.h"
 #include "rueda/trace/record_file.h"
 #include "rueda/trace/trace_file.h"
@@ -174,6 +177,33 @@ TEST_F(TimelineTest, ranks_of_other_hosts_whose_records_are_not_here_are_named_a
   timeline->stop();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::HasSubstr("does not show ranks 3, whose records lie on their own hosts"));
+}
+
+TEST_F(TimelineTest, a_pipe_is_refused_at_once_and_the_records_are_kept) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  const auto timeline = make_timeline();
+  begin(timeline->recorder(), 0);
+  for (const bool has_reader : {false, true}) {
+    const UniqueFd reader(has_reader ? open(path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1);
+    const Status status = timeline->start(to_file(path()));
+    EXPECT_EQ(status.code, Code::kUnavailable);
+    EXPECT_THAT(status.why, testing::HasSubstr("it is a pipe or another special file"));
+    EXPECT_THAT(status.why, testing::HasSubstr("all ranks keep their records beside it"));
+    EXPECT_TRUE(timeline->wants_details());
+    record_call(*timeline, "kept");
+    timeline->stop();
+    EXPECT_THAT(read(record_path(path(), 0)), testing::HasSubstr("kept"));
+  }
+}
+
+TEST_F(TimelineTest, a_trace_that_cannot_be_written_is_closed) {
+  const auto timeline = make_timeline();
+  std::filesystem::create_symlink("/dev/full", path());
+  const Status status = timeline->start(to_file(path()));
+  EXPECT_THAT(status.why, testing::HasSubstr("No space left on device"));
+  record_call(*timeline, "kept");
+  timeline->stop();
+  EXPECT_THAT(read(record_path(path(), 0)), testing::HasSubstr("kept"));
 }
 
 TEST_F(TimelineTest, a_file_that_is_damaged_costs_its_rank_alone) {

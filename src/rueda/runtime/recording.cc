@@ -45,9 +45,9 @@ Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on)
                                        .mark_cycles = mark_cycles,
                                        .elsewhere = elsewhere_,
                                        .goes_on = goes_on};
-  if (Status s = timeline_->start(options); !s.is_ok()) return s;
-  path_ = path;
-  return Status::ok();
+  Status status = timeline_->start(options);
+  if (status.is_ok() || timeline_->wants_details()) path_ = path;  // rank 0 may record without a trace
+  return status;
 }
 
 void Recording::stop() {

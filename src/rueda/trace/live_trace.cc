@@ -63,7 +63,9 @@ Status LiveTrace::open(const Options& options) {
   for (auto rank = static_cast<Rank>(sources_.size()); rank < options.size; ++rank)
     sources_.emplace_back(std::make_unique<Source>())->path = record_path(path_, rank);
   Status status = file_.append(format_->take());
-  if (!status.is_ok()) format_.reset();
+  if (status.is_ok()) return status;
+  file_.close();
+  format_.reset();
   return status;
 }
 

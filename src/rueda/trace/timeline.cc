@@ -35,21 +35,22 @@ class FileTimeline : public Timeline {
     stop_locked();
     options_ = options;
     const bool draws = options.rank == 0;
-    if (draws) {
-      const Status opened = trace_.open({.path = options.path,
-                                         .size = options.size,
-                                         .origin = recorder_.origin(),
-                                         .goes_on = options.goes_on});
-      if (!opened.is_ok()) return opened;
-    }
+    Status drawn;
+    if (draws)
+      drawn = trace_.open({.path = options.path,
+                           .size = options.size,
+                           .origin = recorder_.origin(),
+                           .goes_on = options.goes_on});
     marks_cycles_ = draws && options.mark_cycles;
     const Status recorded = recorder_.start_file(record_path(options.path, options.rank), options.goes_on);
-    if (!recorded.is_ok()) RUEDA_LOG(kWarning, recorded.why);
-    is_started_ = true;
     is_stopping_ = false;
-    Status status = draws ? start_thread(drawer_, "the timeline", [this] { draw_loop(); }) : Status::ok();
-    if (!status.is_ok()) stop_locked();
-    return status;
+    if (draws && drawn.is_ok()) drawn = start_drawer();
+    is_started_ = drawn.is_ok() || recorded.is_ok();
+    if (!drawn.is_ok() && recorded.is_ok())
+      drawn.why += " Meanwhile all ranks keep their records beside it (" + options.path +
+                   ".rank*.rec), from which `rueda timeline merge` draws the timeline.";
+    if (drawn.is_ok() && !recorded.is_ok()) RUEDA_LOG(kWarning, recorded.why);
+    return drawn;
   }
 
   void record(const CallTrace& call) override { recorder_.record(call); }
@@ -70,6 +71,12 @@ class FileTimeline : public Timeline {
   }
 
  private:
+  Status start_drawer() {
+    Status status = start_thread(drawer_, "the timeline", [this] { draw_loop(); });
+    if (!status.is_ok()) trace_.close();
+    return status;
+  }
+
   void stop_locked() {
     recorder_.stop_file();
     {

@@ -26,9 +26,9 @@ struct TimelineOptions {
 
 class Timeline : public TraceSink {
  public:
-  // Rank 0 also opens the trace. Fails with kUnavailable, naming path and errno; a rank that cannot write its
-  // records alone says so in the log. Refuses to go on with a file after another one has been written: it
-  // would empty the first.
+  // Rank 0 also opens the trace. Fails with kUnavailable if it cannot, naming path and cause, and records
+  // nevertheless, as the other ranks do; stop() ends that. A rank that cannot write its records says so in
+  // the log. Refuses to go on with a file after another one has been written: it would empty the first.
   virtual Status start(const TimelineOptions& options) = 0;
   // Writes all records; rank 0 draws what there is and closes the trace. No effect if none is open. start()
   // may be called again afterwards.

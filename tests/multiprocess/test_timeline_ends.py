@@ -1,0 +1,56 @@
+"""Where a timeline ends, and where it cannot be written: what its files have, and what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from harness import assert_all_succeed, launch
+from test_timeline import TRAINING, summary, timeline
+
+@pytest.mark.parametrize("what", ["folder", "pipe"])
+def test_all_ranks_keep_records_beside_a_trace_that_cannot_be_written(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.mkdir() if what == "folder" else os.mkfifo(path)
+    ended = launch(2, TRAINING, {"RUEDA_TIMELINE": str(path), "STEPS": "12"}, limit_s=60)
+    assert_all_succeed(ended)
+    (said,) = [line for line in ended[0].output.splitlines() if f"timeline file {path}" in line]
+    assert "Is a directory" in said if what == "folder" else "it is a pipe or another special file" in said
+    assert "all ranks keep their records beside it" in said, said
+    records = [f"{path}.rank{rank}.rec" for rank in range(2)]
+    timeline("merge", str(tmp_path / "all.json"), *records)
+    events = json.loads((tmp_path / "all.json").read_text())
+    drawn = Counter(event.get("tid") for event in events if event.get("name") == "ALLREDUCE")
+    assert set(drawn) == {0, 1}
+    assert summary(Path(records[0]))["files"] == 1
+
+
+def test_start_timeline_warns_of_a_pipe_and_of_what_it_keeps(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.json")
+    body = """
+import os, warnings
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+path = os.path.join(os.environ["FOLDER"], "t.json")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    hvd.start_timeline(path)
+assert "pipe or another special file" in str(caught[0].message), caught
+hvd.allreduce(np.ones(4), name="kept")
+hvd.stop_timeline()
+assert b"kept" in open(path + ".rank0.rec", "rb").read()
+os.mkfifo(path + ".flight")
+try:
+    hvd.write_flight_record(path + ".flight")
+except ValueError as error:
+    assert "no regular file" in str(error), error
+else:
+    raise AssertionError("it would have been replaced")
+hvd.shutdown()
+"""
+    assert_all_succeed(launch(1, body, {"FOLDER": str(tmp_path)}, limit_s=60))
