@@ -11,6 +11,33 @@ import pytest
 from harness import assert_all_succeed, launch
 from test_timeline import TRAINING, summary, timeline
 
+def test_a_trace_that_begins_anew_shows_only_what_follows(tmp_path: Path) -> None:
+    body = """
+import os
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+path = os.path.join(os.environ["FOLDER"], "t.json")
+for part in ("first", "second"):
+    hvd.start_timeline(path)
+    hvd.allreduce(np.ones(4), name=part)
+    hvd.stop_timeline()
+    hvd.barrier()
+    if hvd.rank() == 0 and part == "first":
+        os.remove(path)
+    hvd.barrier()
+hvd.shutdown()
+"""
+    assert_all_succeed(launch(2, body, {"FOLDER": str(tmp_path)}))
+    events = json.loads((tmp_path / "t.json").read_text())
+    names = {event.get("args", {}).get("name") for event in events}
+    assert "allreduce.second" in names and "allreduce.first" not in names, names
+    assert {event["tid"] for event in events if event["ph"] == "B"} == {0, 1}
+    timeline("merge", str(tmp_path / "all.json"), str(tmp_path / "t.json"))
+    assert "allreduce.first" in (tmp_path / "all.json").read_text(), "the records have both"
+
+
 @pytest.mark.parametrize("what", ["folder", "pipe"])
 def test_all_ranks_keep_records_beside_a_trace_that_cannot_be_written(what: str, tmp_path: Path) -> None:
     path = tmp_path / "t"

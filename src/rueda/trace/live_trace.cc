@@ -23,6 +23,16 @@ void add_to(ClockEstimate& clock, const Span& span) {
   clock.add({.at = span.begin, .offset = span.value, .round_trip = span.end});
 }
 
+// When what is drawn of a record was over; 0: the record before says so.
+Nanos time_of(const Record& record) {
+  if (const auto* call = std::get_if<Call>(&record)) return call->ended;
+  const auto* span = std::get_if<Span>(&record);
+  if (span != nullptr)
+    return span->kind == SpanKind::kReady || span->kind == SpanKind::kCycle ? span->begin : 0;
+  const auto* tensor = std::get_if<TensorRecord>(&record);
+  return tensor != nullptr ? tensor->failed : 0;
+}
+
 }  // namespace
 
 // Bars of one rank, on the clock of rank 0.
@@ -57,7 +67,8 @@ Status LiveTrace::open(const Options& options) {
     sources_.clear();
     if (Status status = file_.open(options.path); !status.is_ok()) return status;
     path_ = options.path;
-    format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
+    start_ = monotonic_now();
+    format_ = std::make_unique<ChromeFormat>(start_, epoch_micros_now());
   }
   if (options.size > 1) format_->expect_ranks();
   for (auto rank = static_cast<Rank>(sources_.size()); rank < options.size; ++rank)
@@ -125,9 +136,19 @@ bool LiveTrace::find(Source& source) {
   return true;
 }
 
+// Whether it is of an earlier timeline in the same record file.
+bool LiveTrace::is_old(const Source& source, const Record& record) const {
+  const Nanos when = time_of(record);
+  return when == 0 ? source.is_old : when + source.clock.at(when).offset < start_;
+}
+
 void LiveTrace::take(Rank rank, Source& source, const Record& record) {
   if (const auto* epoch = std::get_if<EpochRecord>(&record)) source.is_mine = epoch->job == origin_.job;
   if (!source.is_mine) return;
+  const auto* span = std::get_if<Span>(&record);
+  if (span != nullptr && span->kind == SpanKind::kClock && !source.is_aligned) add_to(source.clock, *span);
+  source.is_old = is_old(source, record);
+  if (source.is_old) return;
   Sink sink(*format_, rank, source.clock);
   if (const auto* call = std::get_if<Call>(&record)) return source.bars.add(*call);
   if (const auto* tensor = std::get_if<TensorRecord>(&record)) return source.bars.add(*tensor, sink);
@@ -135,11 +156,9 @@ void LiveTrace::take(Rank rank, Source& source, const Record& record) {
     source.bars.close(sink);
     return format_->add_gap(rank, gap->records);
   }
-  const auto* span = std::get_if<Span>(&record);
   if (span == nullptr) return;
   if (span->kind == SpanKind::kReady) source.bars.add(*span, sink);
   if (span->kind == SpanKind::kCycle) format_->cycle(span->begin);
-  if (span->kind == SpanKind::kClock && !source.is_aligned) add_to(source.clock, *span);
 }
 
 void LiveTrace::flush() {
