@@ -225,7 +225,11 @@ class HorovodBasics:
             raise ValueError(_core.last_error())
 
     def stop_timeline(self) -> None:
-        """Closes the timeline; harmless when none is open."""
+        """Closes the timeline; harmless when none is open.
+
+        For all ranks: rank 0 waits until those whose records it sees have stopped too, for at most 5 s,
+        so that the trace has the events of all of them. It warns of those that have not.
+        """
         epochs.require()
         if _core.stop_timeline() != _core.OK:
             raise ValueError(_core.last_error())

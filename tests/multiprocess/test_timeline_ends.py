@@ -11,6 +11,57 @@ import pytest
 from harness import assert_all_succeed, launch
 from test_timeline import TRAINING, summary, timeline
 
+CYCLES = """
+import collections, json, os
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+lacking = {}
+for cycle in range(20):
+    path = os.path.join(os.environ["FOLDER"], f"{cycle}.json")
+    hvd.start_timeline(path)
+    for i in range(5):
+        hvd.allreduce(np.ones(4), name=f"g{i}")
+    hvd.stop_timeline()
+    if hvd.rank() == 0:
+        with open(path) as file:
+            begins = [event for event in json.load(file) if event.get("name") == "ALLREDUCE"]
+        drawn = collections.Counter(event["tid"] for event in begins)
+        if drawn != {rank: 5 for rank in range(hvd.size())}:
+            lacking[cycle] = dict(drawn)
+assert not lacking, lacking
+hvd.shutdown()
+"""
+
+
+def test_a_timeline_that_was_stopped_has_the_events_of_all_ranks(tmp_path: Path) -> None:
+    ended = launch(4, CYCLES, {"FOLDER": str(tmp_path)})
+    assert_all_succeed(ended)
+    assert all("may lack" not in rank.output for rank in ended), "no rank was late"
+
+
+def test_a_rank_that_records_on_is_named_when_rank_0_stops(tmp_path: Path) -> None:
+    body = """
+import os, time
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+hvd.start_timeline(os.path.join(os.environ["FOLDER"], "t.json"))
+hvd.allreduce(np.ones(4), name="a")
+if hvd.rank() != 1:
+    hvd.stop_timeline()
+hvd.allreduce(np.ones(4), name="b")  # rank 0 comes here although rank 1 has not stopped
+hvd.shutdown()
+"""
+    ended = launch(3, body, {"FOLDER": str(tmp_path)})
+    assert_all_succeed(ended)
+    (said,) = [line for line in ended[0].output.splitlines() if "may lack" in line]
+    assert "the last events of rank 1, which was still recording" in said, said
+    assert not any("may lack" in rank.output for rank in ended[1:])
+
+
 def test_a_trace_that_begins_anew_shows_only_what_follows(tmp_path: Path) -> None:
     body = """
 import os

@@ -176,7 +176,61 @@ TEST_F(TimelineTest, ranks_of_other_hosts_whose_records_are_not_here_are_named_a
   testing::internal::CaptureStderr();
   timeline->stop();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::HasSubstr("does not show ranks 3, whose records lie on their own hosts"));
+              testing::HasSubstr("does not show rank 3, whose records lie on their own hosts"));
+}
+
+TEST_F(TimelineTest, a_stop_that_waits_draws_what_another_rank_writes_before_it_stops) {
+  const auto timeline = make_timeline();
+  begin(timeline->recorder(), 0);
+  ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+  const auto other = make_timeline();
+  begin(other->recorder(), 1);
+  ASSERT_TRUE(other->start({.path = path(), .rank = 1, .size = 2}).is_ok());
+  record_call(*timeline, "last");
+  std::thread stopped([&] { timeline->stop(60 * kSecond); });
+  const Deadline deadline = Deadline::after(60 * kSecond);
+  const auto is_drawn = [&] { return !timeline->wants_details() && !begins(path(), 0).empty(); };
+  while (!is_drawn() && !deadline.is_past()) std::this_thread::yield();
+  record_call(*other, "late");
+  other->stop();
+  testing::internal::CaptureStderr();
+  stopped.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::IsEmpty());
+  EXPECT_EQ(begins(path(), 1).size(), 6u);
+}
+
+TEST_F(TimelineTest, a_rank_that_does_not_stop_is_named_and_a_wait_for_it_can_be_ended) {
+  const auto timeline = make_timeline();
+  const auto other = make_timeline();
+  begin(timeline->recorder(), 0);
+  begin(other->recorder(), 1);
+  ASSERT_TRUE(other->start({.path = path(), .rank = 1, .size = 2}).is_ok());
+  for (const Nanos patience : {kMillisecond, 3'600 * kSecond}) {
+    ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+    testing::internal::CaptureStderr();
+    std::thread stopped([&] { timeline->stop(patience); });
+    if (patience > kSecond) timeline->stop_waiting();
+    stopped.join();
+    const std::string said = testing::internal::GetCapturedStderr();
+    if (patience < kSecond) {
+      EXPECT_THAT(said, testing::HasSubstr("may lack the last events of rank 1, which was still recording"));
+    }
+  }
+}
+
+TEST_F(TimelineTest, a_rank_that_stopped_before_and_a_file_of_another_job_are_not_waited_for) {
+  const auto timeline = make_timeline();
+  Recorder stopped, killed;
+  begin(timeline->recorder(), 0);
+  begin(stopped, 1);
+  begin(killed, 2, 6);
+  ASSERT_TRUE(stopped.start_file(record_path(path(), 1), false).is_ok());
+  stopped.stop_file();
+  ASSERT_TRUE(killed.start_file(record_path(path(), 2), false).is_ok());  // it never ends
+  ASSERT_TRUE(timeline->start(to_file(path(), 4)).is_ok());
+  testing::internal::CaptureStderr();
+  timeline->stop(3'600 * kSecond);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::IsEmpty());
 }
 
 TEST_F(TimelineTest, a_pipe_is_refused_at_once_and_the_records_are_kept) {

@@ -35,6 +35,8 @@ class LiveTrace {
   // Draws what has been recorded meanwhile; false: not all of it before the deadline.
   bool draw(Deadline deadline);
   [[nodiscard]] bool has_drawn(Rank rank) const;  // anything of it
+  // Ranks of this job that have not stopped recording, as far as the last draw() has seen their files.
+  [[nodiscard]] std::vector<Rank> recording() const;
   void close();  // ends what is open
 
  private:
@@ -43,6 +45,7 @@ class LiveTrace {
     std::string path;
     struct stat seen {};
     std::optional<RecordReader> reader;
+    bool is_of_job = false;  // its rank has begun to record this job
     bool is_found = false;   // it holds records of this job, so it is read on from where it ended
     bool is_mine = false;    // the records that come next are of this job
     bool is_old = false;     // the last record was of a time before the trace began

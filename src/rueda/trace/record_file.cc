@@ -46,6 +46,7 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   const bool is_as_left = appends && info.st_dev == device_ && info.st_ino == inode_ && info.st_size == size_;
   fd_ = std::move(fd);
   path_ = path;
+  if (is_as_left) write_first(false);
   if (is_as_left && missing_ > 0) return Status::ok();
   const RecordSlot pause{};  // nothing was recorded meanwhile
   if (is_as_left) return write({&pause, 1});
@@ -70,7 +71,12 @@ Status RecordFile::append(std::span<const RecordSlot> slots) {
 
 void RecordFile::lose(int64_t records) {
   missing_ += records;
+  write_first(false);
+}
+
+void RecordFile::write_first(bool is_stopped) {
   RecordSlot first = first_slot();
+  first.detail = is_stopped ? kStoppedFile : uint8_t{0};
   if (missing_ > 0) first.extra = static_cast<uint16_t>(error_);
   first.c = missing_;
   // Where this fails too, the file has ended without a word, and the log has the sentence of append().
@@ -109,6 +115,9 @@ bool RecordFile::is_at(const std::string& path) const {
   return is_open() && ::stat(path.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
 }
 
-void RecordFile::close() { fd_.reset(); }
+void RecordFile::close() {
+  write_first(true);
+  fd_.reset();
+}
 
 }  // namespace rueda::trace
