@@ -310,8 +310,9 @@ RUEDA_API void rueda_log(int level, const char* text);
 /* Each rank writes its records to path.rank<N>.rec, which `rueda timeline` reads, and rank 0 draws those
  * that it sees, of all ranks, as the timeline at path. A path that this process has written last goes on:
  * nothing is lost. The file is Chrome's JSON; RUEDA_INVALID_ARGUMENT if its name says .pftrace or
- * .perfetto-trace. */
+ * .perfetto-trace. Where rank 0 cannot write path, it records all the same, and returns RUEDA_UNAVAILABLE. */
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
+/* For all ranks: rank 0 waits until those whose records it sees have stopped too, at most 5 seconds. */
 RUEDA_API int rueda_stop_timeline(void);
 /* A step of training has ended. Front ends call this after each update of the parameters, so that summaries
  * can divide time into steps. source: any number that tells optimizers apart; of several in use at the same

@@ -209,8 +209,10 @@ class HorovodBasics:
         """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE.
 
         The same path again goes on with the file. A file that cannot be opened, or that this process has
-        written before another one, causes a RuntimeWarning, and training continues. A name that ends with
-        .pftrace or .perfetto-trace is a ValueError: `rueda timeline merge` writes that format.
+        written before another one, causes a RuntimeWarning, and training continues. Where rank 0 cannot
+        write the trace, all ranks still keep their records beside it, and `rueda timeline merge` draws them.
+        A name that ends with .pftrace or .perfetto-trace is a ValueError: `rueda timeline merge` writes that
+        format.
         """
         epochs.require()
         if not isinstance(file_path, (str, bytes, os.PathLike)):
@@ -223,7 +225,11 @@ class HorovodBasics:
             raise ValueError(_core.last_error())
 
     def stop_timeline(self) -> None:
-        """Closes the timeline; harmless when none is open."""
+        """Closes the timeline; harmless when none is open.
+
+        For all ranks: rank 0 waits until those whose records it sees have stopped too, for at most 5 s,
+        so that the trace has the events of all of them. It warns of those that have not.
+        """
         epochs.require()
         if _core.stop_timeline() != _core.OK:
             raise ValueError(_core.last_error())

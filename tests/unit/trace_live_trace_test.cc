@@ -57,6 +57,35 @@ TEST_F(LiveTraceTest, a_rank_of_another_host_is_drawn_on_this_clock_once_its_own
     }
 }
 
+TEST_F(LiveTraceTest, what_was_recorded_before_the_trace_began_anew_is_not_drawn) {
+  constexpr Nanos kAhead = 50 * kSecond;  // the clock of rank 1
+  LiveTrace trace;
+  Recorder near, far;
+  begin(near, 0);
+  begin(far, 1, 7, "b");
+  for (const char* name : {"first", "second", "third"}) {
+    if (std::string(name) == "second") std::filesystem::remove(path());
+    ASSERT_TRUE(
+        trace.open({.path = path(), .size = 2, .origin = {.job = 7, .host_key = "a"}, .goes_on = true})
+            .is_ok());
+    ASSERT_TRUE(near.start_file(record_path(path(), 0), true).is_ok());
+    ASSERT_TRUE(far.start_file(record_path(path(), 1), true).is_ok());
+    const Nanos now = monotonic_now();
+    far.record(TraceSpan{.kind = SpanKind::kClock, .begin = now + kAhead, .end = 100, .value = -kAhead});
+    record_call(near, name, now);
+    record_call(far, name, now + kAhead);
+    near.record(instant_span(SpanKind::kReady, std::string(name) + " too"));
+    near.stop_file();
+    far.stop_file();
+    EXPECT_TRUE(trace.draw(Deadline::after(kSecond)));
+    trace.close();
+  }
+  for (const Rank rank : {0, 1}) {
+    EXPECT_THAT(begins(path(), rank), testing::Not(testing::Contains(testing::StartsWith("first"))));
+    EXPECT_EQ(begins(path(), rank).size(), rank == 0 ? 14u : 12u);
+  }
+}
+
 TEST_F(LiveTraceTest, missing_records_leave_a_mark_and_a_balanced_file) {
   LiveTrace trace;
   ASSERT_TRUE(trace.open({.path = path(), .size = 1, .origin = {.job = 7, .host_key = "a"}}).is_ok());

@@ -1,7 +1,9 @@
 #include "rueda/trace/timeline.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "rueda/base/unique_fd.h"
 #include "rueda/trace/chrome_format.h"
 #include "rueda/trace/record_file.h"
 #include "rueda/trace/trace_file.h"
@@ -173,7 +176,88 @@ TEST_F(TimelineTest, ranks_of_other_hosts_whose_records_are_not_here_are_named_a
   testing::internal::CaptureStderr();
   timeline->stop();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::HasSubstr("does not show ranks 3, whose records lie on their own hosts"));
+              testing::HasSubstr("does not show rank 3, whose records lie on their own hosts"));
+}
+
+TEST_F(TimelineTest, a_stop_that_waits_draws_what_another_rank_writes_before_it_stops) {
+  const auto timeline = make_timeline();
+  begin(timeline->recorder(), 0);
+  ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+  const auto other = make_timeline();
+  begin(other->recorder(), 1);
+  ASSERT_TRUE(other->start({.path = path(), .rank = 1, .size = 2}).is_ok());
+  record_call(*timeline, "last");
+  std::thread stopped([&] { timeline->stop(60 * kSecond); });
+  const Deadline deadline = Deadline::after(60 * kSecond);
+  const auto is_drawn = [&] { return !timeline->wants_details() && !begins(path(), 0).empty(); };
+  while (!is_drawn() && !deadline.is_past()) std::this_thread::yield();
+  record_call(*other, "late");
+  other->stop();
+  testing::internal::CaptureStderr();
+  stopped.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::IsEmpty());
+  EXPECT_EQ(begins(path(), 1).size(), 6u);
+}
+
+TEST_F(TimelineTest, a_rank_that_does_not_stop_is_named_and_a_wait_for_it_can_be_ended) {
+  const auto timeline = make_timeline();
+  const auto other = make_timeline();
+  begin(timeline->recorder(), 0);
+  begin(other->recorder(), 1);
+  ASSERT_TRUE(other->start({.path = path(), .rank = 1, .size = 2}).is_ok());
+  for (const Nanos patience : {kMillisecond, 3'600 * kSecond}) {
+    ASSERT_TRUE(timeline->start(to_file(path(), 2)).is_ok());
+    testing::internal::CaptureStderr();
+    std::thread stopped([&] { timeline->stop(patience); });
+    if (patience > kSecond) timeline->stop_waiting();
+    stopped.join();
+    const std::string said = testing::internal::GetCapturedStderr();
+    if (patience < kSecond) {
+      EXPECT_THAT(said, testing::HasSubstr("may lack the last events of rank 1, which was still recording"));
+    }
+  }
+}
+
+TEST_F(TimelineTest, a_rank_that_stopped_before_and_a_file_of_another_job_are_not_waited_for) {
+  const auto timeline = make_timeline();
+  Recorder stopped, killed;
+  begin(timeline->recorder(), 0);
+  begin(stopped, 1);
+  begin(killed, 2, 6);
+  ASSERT_TRUE(stopped.start_file(record_path(path(), 1), false).is_ok());
+  stopped.stop_file();
+  ASSERT_TRUE(killed.start_file(record_path(path(), 2), false).is_ok());  // it never ends
+  ASSERT_TRUE(timeline->start(to_file(path(), 4)).is_ok());
+  testing::internal::CaptureStderr();
+  timeline->stop(3'600 * kSecond);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::IsEmpty());
+}
+
+TEST_F(TimelineTest, a_pipe_is_refused_at_once_and_the_records_are_kept) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  const auto timeline = make_timeline();
+  begin(timeline->recorder(), 0);
+  for (const bool has_reader : {false, true}) {
+    const UniqueFd reader(has_reader ? open(path().c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1);
+    const Status status = timeline->start(to_file(path()));
+    EXPECT_EQ(status.code, Code::kUnavailable);
+    EXPECT_THAT(status.why, testing::HasSubstr("it is a pipe or another special file"));
+    EXPECT_THAT(status.why, testing::HasSubstr("all ranks keep their records beside it"));
+    EXPECT_TRUE(timeline->wants_details());
+    record_call(*timeline, "kept");
+    timeline->stop();
+    EXPECT_THAT(read(record_path(path(), 0)), testing::HasSubstr("kept"));
+  }
+}
+
+TEST_F(TimelineTest, a_trace_that_cannot_be_written_is_closed) {
+  const auto timeline = make_timeline();
+  std::filesystem::create_symlink("/dev/full", path());
+  const Status status = timeline->start(to_file(path()));
+  EXPECT_THAT(status.why, testing::HasSubstr("No space left on device"));
+  record_call(*timeline, "kept");
+  timeline->stop();
+  EXPECT_THAT(read(record_path(path(), 0)), testing::HasSubstr("kept"));
 }
 
 TEST_F(TimelineTest, a_file_that_is_damaged_costs_its_rank_alone) {

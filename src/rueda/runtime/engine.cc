@@ -62,7 +62,7 @@ Result<std::shared_ptr<Engine>> Engine::start(Session session) {
 
 Engine::~Engine() {
   shutdown();
-  stop_timeline();  // if the thread never ran
+  recording_.stop();  // if the thread never ran
 }
 
 void Engine::shutdown() {
@@ -74,7 +74,7 @@ void Engine::shutdown() {
 
 void Engine::ended() {
   operations_.close(shut_down_status());  // whatever ended the epoch, no thread may wait forever
-  stop_timeline();
+  recording_.stop();
   recording_.write_flight_record();
 }
 

@@ -51,7 +51,7 @@ class Engine final : private Work {
   Status start_timeline(const std::string& path, bool mark_cycles) {
     return recording_.start(path, mark_cycles, true);
   }
-  void stop_timeline() { recording_.stop(); }
+  void stop_timeline() { recording_.stop_with_others(); }
 
   // As in Observer.
   void input_begins() { observer_.input_begins(monotonic_now()); }

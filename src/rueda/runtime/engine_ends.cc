@@ -127,7 +127,7 @@ void Engine::stop() {
   operations_.close(shut_down_status());
   if (session_.links) recording_.look_at_links(*session_.links, monotonic_now(), *counters_.meters, true);
   if (is_coordinator()) return;
-  stop_timeline();  // rank 0 draws what is recorded when it hears kDone of all ranks
+  recording_.stop();  // rank 0 draws what is recorded when it hears kDone of all ranks
   channel_.send(kCoordinator, control::MessageType::kDone, {});
 }
 

@@ -23,6 +23,7 @@ std::string command_line() {
   return text;
 }
 
+constexpr Nanos kPatience = 5 * kSecond;  // with ranks that stop their timelines later
 constexpr Nanos kShortestRecorded = 2 * kMicrosecond;
 constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channel
 
@@ -36,25 +37,35 @@ Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on)
   if (path == path_) return Status::ok();
   if (!path_.empty()) {
     RUEDA_LOG(kWarning, "The timeline " + path_ + " ends here, because " + path + " is started.");
-    timeline_->stop();
+    timeline_->stop(kPatience);
   }
   path_.clear();
+  is_started_ = false;
   const trace::TimelineOptions options{.path = path,
                                        .rank = me_,
                                        .size = world_size_,
                                        .mark_cycles = mark_cycles,
                                        .elsewhere = elsewhere_,
                                        .goes_on = goes_on};
-  if (Status s = timeline_->start(options); !s.is_ok()) return s;
-  path_ = path;
-  return Status::ok();
+  Status status = timeline_->start(options);
+  is_started_ = status.is_ok() || timeline_->wants_details();  // rank 0 may record without a trace
+  if (is_started_) path_ = path;
+  return status;
 }
 
 void Recording::stop() {
+  if (is_started_) timeline_->stop_waiting();
+  stop(0);
+}
+
+void Recording::stop_with_others() { stop(kPatience); }
+
+void Recording::stop(Nanos patience) {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) return;  // the timeline may belong to another epoch now
-  timeline_->stop();
+  timeline_->stop(patience);
   path_.clear();
+  is_started_ = false;
 }
 
 void Recording::begin_epoch(const Session& session) {

@@ -23,7 +23,11 @@ class Recording {
 
   // goes_on: as in TimelineOptions.
   Status start(const std::string& path, bool mark_cycles, bool goes_on);
+  // What the engine does at its end: it does not wait for the timelines of other ranks, nor for a thread
+  // that does.
   void stop();
+  // What the program asks for: rank 0 waits some seconds for the other ranks that it sees to do the same.
+  void stop_with_others();
   // This rank was connected; the records of all epochs say so.
   void begin_epoch(const Session& session);
   // A thread of the program waited for an operation. Waits that end at once are not worth a record.
@@ -37,6 +41,7 @@ class Recording {
   [[nodiscard]] bool is_on() const { return timeline_->recorder().is_on(); }
 
  private:
+  void stop(Nanos patience);
   void watch(int signal);  // 0: none asks for the flight record
 
   Rank me_;
@@ -44,11 +49,12 @@ class Recording {
   std::vector<Rank> elsewhere_;  // on other hosts than rank 0
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;
-  std::string path_;           // empty: not started by this epoch
-  Nanos next_look_ = 0;        // at the links
-  Nanos last_look_ = 0;        // 0: none yet
-  int64_t sent_then_ = 0;      // over all links, until the last look
-  std::string flight_record_;  // where it goes when the epoch breaks
+  std::string path_;                     // empty: not started by this epoch
+  std::atomic<bool> is_started_{false};  // path_ is not empty
+  Nanos next_look_ = 0;                  // at the links
+  Nanos last_look_ = 0;                  // 0: none yet
+  int64_t sent_then_ = 0;                // over all links, until the last look
+  std::string flight_record_;            // where it goes when the epoch breaks
   std::atomic<bool> has_failed_{false};
 };
 

@@ -26,7 +26,8 @@ class ChromeFormat {
   // start: on the clock of all times here; epoch_micros: the same moment in microseconds since 1970.
   ChromeFormat(Nanos start, int64_t epoch_micros);
 
-  // What follows of this rank is shown under this name, in this place among the ranks; without one: "rank 3".
+  // Events that are added after name_rank() carry this name. The viewer sorts ranks by `order`. A rank
+  // without a name is shown as "rank 3".
   struct RankName {
     std::string name;
     int64_t order = 0;

@@ -23,6 +23,16 @@ void add_to(ClockEstimate& clock, const Span& span) {
   clock.add({.at = span.begin, .offset = span.value, .round_trip = span.end});
 }
 
+// When what is drawn of a record was over; 0: the record before says so.
+Nanos time_of(const Record& record) {
+  if (const auto* call = std::get_if<Call>(&record)) return call->ended;
+  const auto* span = std::get_if<Span>(&record);
+  if (span != nullptr)
+    return span->kind == SpanKind::kReady || span->kind == SpanKind::kCycle ? span->begin : 0;
+  const auto* tensor = std::get_if<TensorRecord>(&record);
+  return tensor != nullptr ? tensor->failed : 0;
+}
+
 }  // namespace
 
 // Bars of one rank, on the clock of rank 0.
@@ -57,13 +67,17 @@ Status LiveTrace::open(const Options& options) {
     sources_.clear();
     if (Status status = file_.open(options.path); !status.is_ok()) return status;
     path_ = options.path;
-    format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
+    start_ = monotonic_now();
+    format_ = std::make_unique<ChromeFormat>(start_, epoch_micros_now());
   }
   if (options.size > 1) format_->expect_ranks();
+  for (const auto& source : sources_) source->is_of_job = false;  // until it says so again
   for (auto rank = static_cast<Rank>(sources_.size()); rank < options.size; ++rank)
     sources_.emplace_back(std::make_unique<Source>())->path = record_path(path_, rank);
   Status status = file_.append(format_->take());
-  if (!status.is_ok()) format_.reset();
+  if (status.is_ok()) return status;
+  file_.close();
+  format_.reset();
   return status;
 }
 
@@ -79,7 +93,8 @@ bool LiveTrace::draw(Rank rank, Source& source, const Deadline& deadline) {
   if (stat(source.path.c_str(), &now) != 0) return true;  // it has not begun, or lies on another host
   const struct stat then = std::exchange(source.seen, now);
   if (now.st_ino != then.st_ino) source.reader.reset();
-  if (now.st_ino != then.st_ino || now.st_size < then.st_size) source.is_found = false;  // begun anew
+  if (now.st_ino != then.st_ino || now.st_size < then.st_size)
+    source.is_found = source.is_of_job = false;  // begun anew
   if (!source.is_found && (!is_changed(now, then) || !find(source))) return true;
   // A network file system looks for what is new when a file is opened.
   if (!source.is_aligned) UniqueFd(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC)).reset();
@@ -111,6 +126,7 @@ bool LiveTrace::find(Source& source) {
     if (record == nullptr) return false;
     if (const auto* epoch = std::get_if<EpochRecord>(record)) {
       source.is_mine = epoch->job == origin_.job;
+      source.is_of_job = source.is_mine;
       source.is_aligned = epoch->host_key == origin_.host_key;
     }
     const auto* span = std::get_if<Span>(record);
@@ -123,9 +139,20 @@ bool LiveTrace::find(Source& source) {
   return true;
 }
 
+// Whether it is of an earlier timeline in the same record file.
+bool LiveTrace::is_old(const Source& source, const Record& record) const {
+  const Nanos when = time_of(record);
+  return when == 0 ? source.is_old : when + source.clock.at(when).offset < start_;
+}
+
 void LiveTrace::take(Rank rank, Source& source, const Record& record) {
-  if (const auto* epoch = std::get_if<EpochRecord>(&record)) source.is_mine = epoch->job == origin_.job;
+  if (const auto* epoch = std::get_if<EpochRecord>(&record))
+    source.is_of_job = source.is_mine = epoch->job == origin_.job;
   if (!source.is_mine) return;
+  const auto* span = std::get_if<Span>(&record);
+  if (span != nullptr && span->kind == SpanKind::kClock && !source.is_aligned) add_to(source.clock, *span);
+  source.is_old = is_old(source, record);
+  if (source.is_old) return;
   Sink sink(*format_, rank, source.clock);
   if (const auto* call = std::get_if<Call>(&record)) return source.bars.add(*call);
   if (const auto* tensor = std::get_if<TensorRecord>(&record)) return source.bars.add(*tensor, sink);
@@ -133,11 +160,9 @@ void LiveTrace::take(Rank rank, Source& source, const Record& record) {
     source.bars.close(sink);
     return format_->add_gap(rank, gap->records);
   }
-  const auto* span = std::get_if<Span>(&record);
   if (span == nullptr) return;
   if (span->kind == SpanKind::kReady) source.bars.add(*span, sink);
   if (span->kind == SpanKind::kCycle) format_->cycle(span->begin);
-  if (span->kind == SpanKind::kClock && !source.is_aligned) add_to(source.clock, *span);
 }
 
 void LiveTrace::flush() {
@@ -153,6 +178,16 @@ void LiveTrace::flush() {
 
 bool LiveTrace::has_drawn(Rank rank) const {
   return std::cmp_less(rank, sources_.size()) && sources_[static_cast<size_t>(rank)]->is_found;
+}
+
+std::vector<Rank> LiveTrace::recording() const {
+  std::vector<Rank> ranks;
+  for (size_t rank = 0; rank < sources_.size(); ++rank) {
+    const Source& source = *sources_[rank];
+    if (source.is_of_job && source.reader && !source.reader->is_stopped())
+      ranks.push_back(static_cast<Rank>(rank));
+  }
+  return ranks;
 }
 
 void LiveTrace::close() {

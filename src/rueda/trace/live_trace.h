@@ -35,7 +35,9 @@ class LiveTrace {
   // Draws what has been recorded meanwhile; false: not all of it before the deadline.
   bool draw(Deadline deadline);
   [[nodiscard]] bool has_drawn(Rank rank) const;  // anything of it
-  void close();                                   // ends what is open
+  // Ranks of this job that have not stopped recording, as far as the last draw() has seen their files.
+  [[nodiscard]] std::vector<Rank> recording() const;
+  void close();  // ends what is open
 
  private:
   // The records of one rank, as far as they have been read.
@@ -43,8 +45,10 @@ class LiveTrace {
     std::string path;
     struct stat seen {};
     std::optional<RecordReader> reader;
-    bool is_found = false;  // it holds records of this job, so it is read on from where it ended
-    bool is_mine = false;   // the records that come next are of this job
+    bool is_of_job = false;  // its rank has begun to record this job
+    bool is_found = false;   // it holds records of this job, so it is read on from where it ended
+    bool is_mine = false;    // the records that come next are of this job
+    bool is_old = false;     // the last record was of a time before the trace began
     bool is_aligned = true;
     ClockEstimate clock;  // to that of rank 0; empty on its host
     TensorBars bars;
@@ -52,11 +56,13 @@ class LiveTrace {
   class Sink;
 
   bool draw(Rank rank, Source& source, const Deadline& deadline);
+  [[nodiscard]] bool is_old(const Source& source, const Record& record) const;
   [[nodiscard]] bool find(Source& source);
   void take(Rank rank, Source& source, const Record& record);
   void flush();
 
   std::string path_;
+  Nanos start_ = 0;  // of the trace, on the clock of rank 0: what was recorded before is not drawn
   Origin origin_;
   Names names_;
   std::vector<std::unique_ptr<Source>> sources_;  // [size]

@@ -17,7 +17,10 @@ std::string record_path(const std::string& timeline, Rank rank) {
 }
 
 Status write_whole(const std::string& path, std::span<const std::span<const RecordSlot>> parts) {
-  const UniqueFd old(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))  // it would be replaced by a file
+    return {Code::kUnavailable, "Cannot write " + path + ", because it is no regular file; name another."};
+  const UniqueFd old(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
   if (old.is_open())
     if (Status status = lock_for_writing(old.get(), path); !status.is_ok()) return status;
   const std::string draft = path + ".part";
@@ -35,16 +38,15 @@ Status write_whole(const std::string& path, std::span<const std::span<const Reco
 Status RecordFile::open(const std::string& path, bool goes_on) {
   close();
   const bool appends = goes_on && path == path_;
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd.is_open())
-    return {Code::kUnavailable, "Cannot open the record file " + path + ": " + std::strerror(errno) +
-                                    ". Name a file in an existing, writable directory."};
-  if (Status status = lock_for_writing(fd.get(), path); !status.is_ok()) return status;
+  Result<UniqueFd> opened = open_to_write(path, "record");
+  if (!opened.is_ok()) return opened.status();
+  UniqueFd fd = std::move(opened).value();
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) info = {};
   const bool is_as_left = appends && info.st_dev == device_ && info.st_ino == inode_ && info.st_size == size_;
   fd_ = std::move(fd);
   path_ = path;
+  if (is_as_left) write_first(false);
   if (is_as_left && missing_ > 0) return Status::ok();
   const RecordSlot pause{};  // nothing was recorded meanwhile
   if (is_as_left) return write({&pause, 1});
@@ -69,7 +71,12 @@ Status RecordFile::append(std::span<const RecordSlot> slots) {
 
 void RecordFile::lose(int64_t records) {
   missing_ += records;
+  write_first(false);
+}
+
+void RecordFile::write_first(bool is_stopped) {
   RecordSlot first = first_slot();
+  first.detail = is_stopped ? kStoppedFile : uint8_t{0};
   if (missing_ > 0) first.extra = static_cast<uint16_t>(error_);
   first.c = missing_;
   // Where this fails too, the file has ended without a word, and the log has the sentence of append().
@@ -108,6 +115,9 @@ bool RecordFile::is_at(const std::string& path) const {
   return is_open() && ::stat(path.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
 }
 
-void RecordFile::close() { fd_.reset(); }
+void RecordFile::close() {
+  write_first(true);
+  fd_.reset();
+}
 
 }  // namespace rueda::trace

@@ -31,12 +31,14 @@ class RecordFile {
   void lose(int64_t records);
   // After a write has failed: whether so many bytes can be written again.
   [[nodiscard]] bool has_room(size_t bytes) const;
+  // Says in the file that nothing follows, until it is opened again.
   void close();
   [[nodiscard]] bool is_at(const std::string& path) const;  // it is open, and this is one of its names
   [[nodiscard]] bool is_open() const { return fd_.is_open(); }
 
  private:
   Status write(std::span<const RecordSlot> slots);
+  void write_first(bool is_stopped);
 
   UniqueFd fd_;
   std::string path_;

@@ -22,8 +22,9 @@
 namespace rueda::trace {
 
 enum class RecordSlotKind : uint8_t {
-  kFile =
-      1,  // a: kFileMagic; b: kRecordVersion; c, extra: what is missing at the end of the file, as in kGap
+  // a: kFileMagic; b: kRecordVersion; c, extra: what is missing at the end of the file, as in kGap. detail
+  // kStoppedFile: its rank has stopped recording, and all it recorded is here.
+  kFile = 1,
   kSegment = 2,  // a: kSegmentMagic; b: number of the segment in its process
   kName = 3,     // name: its id; extra: bytes of text; the text begins at a
   kEpoch = 4,    // see EpochTrace; name: host
@@ -58,6 +59,7 @@ constexpr RecordSlot first_slot() { return {RecordSlotKind::kFile, 0, 0, 0, kFil
 inline constexpr size_t kMaxNameBytes = 1'024;  // longer texts are cut
 inline constexpr size_t kNameHeaderBytes = offsetof(RecordSlot, a);
 
+inline constexpr uint8_t kStoppedFile = 1;
 inline constexpr uint8_t kFailedTensor = 1;
 inline constexpr int kNumberShift = 40;
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << kNumberShift) - 1;

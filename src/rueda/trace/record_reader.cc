@@ -119,6 +119,12 @@ uint32_t RecordReader::name(uint32_t id) const {
   return at == segment_.end() ? 0 : at->second;
 }
 
+bool RecordReader::is_stopped() const {
+  RecordSlot first;
+  const ssize_t bytes = ::pread(fd_.get(), &first, sizeof first, 0);
+  return bytes == sizeof first && first.kind == RecordSlotKind::kFile && first.detail == kStoppedFile;
+}
+
 void RecordReader::rewind() {
   at_ = end_ = 0;
   read_slots_ = 0;

@@ -62,6 +62,8 @@ class RecordReader {
   // Null at the end; later there may be more.
   const Record* next();
   void rewind();  // to the start
+  // Its rank has stopped recording: what is in the file then is all.
+  [[nodiscard]] bool is_stopped() const;
   // Why the file ended before its end; ok if it is whole, or was cut off within a record.
   [[nodiscard]] const Status& fault() const { return fault_; }
   [[nodiscard]] const std::string& path() const { return path_; }

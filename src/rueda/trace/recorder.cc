@@ -181,6 +181,7 @@ Status Recorder::start_file(const std::string& path, bool goes_on) {
   const std::lock_guard lifecycle(lifecycle_);
   stop_file_locked();
   if (Status status = file_.open(path, goes_on); !status.is_ok()) return status;
+  std::vector<Piece> first;
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = false;
@@ -189,8 +190,11 @@ Status Recorder::start_file(const std::string& path, bool goes_on) {
     has_file_ = true;
     update_is_on();
     new_segment(monotonic_now());
+    first = take_pieces();
   }
-  Status status = start_thread(writer_, "the timeline's records", [this] { write_loop(); });
+  const bool is_losing = !write(first);
+  Status status =
+      start_thread(writer_, "the timeline's records", [this, is_losing] { write_loop(is_losing); });
   if (!status.is_ok()) stop_file_locked();
   return status;
 }
@@ -234,8 +238,7 @@ int64_t Recorder::count_lost(std::span<const Piece> pieces) {
   return lost;
 }
 
-void Recorder::write_loop() {
-  bool is_losing = false;  // nothing can be written
+void Recorder::write_loop(bool is_losing) {
   Nanos next_try = 0;
   for (bool is_last = false; !is_last;) {
     std::vector<Piece> pieces;

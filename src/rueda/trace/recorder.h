@@ -53,7 +53,8 @@ class Recorder {
   void record(const TraceSpan& span);
   void record(const TensorTrace& tensor);
 
-  // Everything from now on goes to this file too. goes_on: append to it if this process has written it last.
+  // Everything from now on goes to this file too, and when this returns it says of which job it is. goes_on:
+  // append to it if this process has written it last.
   Status start_file(const std::string& path, bool goes_on);
   void stop_file();  // writes what waits, and closes the file
   // Writes the ring to a file.
@@ -114,7 +115,7 @@ class Recorder {
   [[nodiscard]] std::vector<Piece> pieces_of_ring() const;  // takes the lock itself
   int64_t count_lost(std::span<const Piece> pieces);
 
-  void write_loop();
+  void write_loop(bool is_losing);               // is_losing: nothing can be written
   bool write(const std::vector<Piece>& pieces);  // false: what could not be written is counted in the file
   void stop_file_locked();                       // lifecycle_ is held
 

@@ -24,32 +24,42 @@ constexpr auto kDrawIntervalOfRank = std::chrono::milliseconds(1);  // each rank
 constexpr Nanos kDrawTime = 10 * kSecond;                           // of what is left at the end
 constexpr size_t kMaxListed = 6;
 
+std::string list_ranks(const std::vector<Rank>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         list_first(ranks, kMaxListed, [](Rank rank) { return std::to_string(rank); });
+}
+
 class FileTimeline : public Timeline {
  public:
-  ~FileTimeline() override { stop(); }
+  using Timeline::stop;
+  ~FileTimeline() override { stop(0); }
 
   Status start(const TimelineOptions& options) override {
     const std::lock_guard lifecycle(lifecycle_);
     if (is_started_ && options.path == options_.path && options.rank == options_.rank) return Status::ok();
     if (Status status = check_unwritten(options); !status.is_ok()) return status;
-    stop_locked();
+    stop_locked(0);
     options_ = options;
     const bool draws = options.rank == 0;
-    if (draws) {
-      const Status opened = trace_.open({.path = options.path,
-                                         .size = options.size,
-                                         .origin = recorder_.origin(),
-                                         .goes_on = options.goes_on});
-      if (!opened.is_ok()) return opened;
-    }
+    Status drawn;
+    if (draws)
+      drawn = trace_.open({.path = options.path,
+                           .size = options.size,
+                           .origin = recorder_.origin(),
+                           .goes_on = options.goes_on});
     marks_cycles_ = draws && options.mark_cycles;
     const Status recorded = recorder_.start_file(record_path(options.path, options.rank), options.goes_on);
-    if (!recorded.is_ok()) RUEDA_LOG(kWarning, recorded.why);
-    is_started_ = true;
-    is_stopping_ = false;
-    Status status = draws ? start_thread(drawer_, "the timeline", [this] { draw_loop(); }) : Status::ok();
-    if (!status.is_ok()) stop_locked();
-    return status;
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = is_in_haste_ = false;
+    }
+    if (draws && drawn.is_ok()) drawn = start_drawer();
+    is_started_ = drawn.is_ok() || recorded.is_ok();
+    if (!drawn.is_ok() && recorded.is_ok())
+      drawn.why += " Meanwhile all ranks keep their records beside it (" + options.path +
+                   ".rank*.rec), from which `rueda timeline merge` draws the timeline.";
+    if (drawn.is_ok() && !recorded.is_ok()) RUEDA_LOG(kWarning, recorded.why);
+    return drawn;
   }
 
   void record(const CallTrace& call) override { recorder_.record(call); }
@@ -64,17 +74,32 @@ class FileTimeline : public Timeline {
   [[nodiscard]] Recorder& recorder() override { return recorder_; }
   [[nodiscard]] FlightWriter& flight_writer() override { return flight_writer_; }
 
-  void stop() override {
+  void stop(Nanos patience) override {
     const std::lock_guard lifecycle(lifecycle_);
-    stop_locked();
+    stop_locked(patience);
+  }
+
+  void stop_waiting() override {
+    {
+      const std::lock_guard lock(mutex_);
+      is_in_haste_ = true;
+    }
+    wake_.notify_one();
   }
 
  private:
-  void stop_locked() {
+  Status start_drawer() {
+    Status status = start_thread(drawer_, "the timeline", [this] { draw_loop(); });
+    if (!status.is_ok()) trace_.close();
+    return status;
+  }
+
+  void stop_locked(Nanos patience) {
     recorder_.stop_file();
     {
       const std::lock_guard lock(mutex_);
       is_stopping_ = true;
+      patience_ = patience;  // with other ranks
     }
     wake_.notify_one();
     if (drawer_.joinable()) drawer_.join();
@@ -104,12 +129,36 @@ class FileTimeline : public Timeline {
         std::unique_lock lock(mutex_);
         is_last = wake_.wait_for(lock, interval, [&] { return is_stopping_; });
       }
-      const bool is_all = trace_.draw(Deadline::after(kDrawTime));
-      if (is_last) tell_missing();
-      if (is_last && !is_all)
-        RUEDA_LOG(kWarning, "The timeline " + options_.path +
-                                " lacks what was recorded last, because drawing it took too long; `rueda "
-                                "timeline merge` draws all records.");
+      if (!is_last) (void)trace_.draw(Deadline::after(kDrawTime));
+    }
+    const Deadline deadline = Deadline::after(kDrawTime);
+    const std::vector<Rank> late = await_others(interval, deadline);
+    const bool is_all = trace_.draw(deadline);  // what they wrote before they stopped
+    tell_missing();
+    if (!late.empty())
+      RUEDA_LOG(kWarning, "The timeline " + options_.path + " may lack the last events of " +
+                              list_ranks(late) + (late.size() == 1 ? ", which was" : ", which were") +
+                              " still recording when rank 0 closed it: let all ranks call "
+                              "stop_timeline(), or draw their records with `rueda timeline merge`.");
+    if (!is_all)
+      RUEDA_LOG(kWarning, "The timeline " + options_.path +
+                              " lacks what was recorded last, because drawing it took too long; `rueda "
+                              "timeline merge` draws all records.");
+  }
+
+  // Draws until all ranks have stopped recording that rank 0 sees. Returns those that have not within the
+  // patience of the stop().
+  std::vector<Rank> await_others(std::chrono::milliseconds interval, const Deadline& deadline) {
+    const Nanos began = monotonic_now();
+    std::unique_lock lock(mutex_);
+    if (patience_ == 0 || is_in_haste_) return {};
+    for (;;) {
+      lock.unlock();
+      (void)trace_.draw(deadline);  // also finds the files of ranks that have just begun
+      std::vector<Rank> late = trace_.recording();
+      lock.lock();
+      if (late.empty() || is_in_haste_ || monotonic_now() - began >= patience_) return late;
+      wake_.wait_for(lock, interval, [&] { return is_in_haste_; });
     }
   }
 
@@ -117,8 +166,7 @@ class FileTimeline : public Timeline {
     std::vector<Rank> missing = options_.elsewhere;
     std::erase_if(missing, [&](Rank rank) { return trace_.has_drawn(rank); });
     if (missing.empty()) return;
-    const std::string ranks = list_first(missing, kMaxListed, [](Rank rank) { return std::to_string(rank); });
-    RUEDA_LOG(kWarning, "The timeline " + options_.path + " does not show ranks " + ranks +
+    RUEDA_LOG(kWarning, "The timeline " + options_.path + " does not show " + list_ranks(missing) +
                             ", whose records lie on their own hosts: put " + options_.path +
                             ".rank*.rec of all hosts into one folder, and `rueda timeline merge` draws all.");
   }
@@ -134,7 +182,9 @@ class FileTimeline : public Timeline {
   std::atomic<bool> marks_cycles_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool is_stopping_ = false;  // under mutex_
+  bool is_stopping_ = false;  // under mutex_, as the next two
+  bool is_in_haste_ = false;  // a stop() waits for nobody, until the next start()
+  Nanos patience_ = 0;        // of the stop()
 };
 
 }  // namespace

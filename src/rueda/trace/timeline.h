@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
@@ -26,13 +27,17 @@ struct TimelineOptions {
 
 class Timeline : public TraceSink {
  public:
-  // Rank 0 also opens the trace. Fails with kUnavailable, naming path and errno; a rank that cannot write its
-  // records alone says so in the log. Refuses to go on with a file after another one has been written: it
-  // would empty the first.
+  // Rank 0 also opens the trace. Fails with kUnavailable if it cannot, naming path and cause, and records
+  // nevertheless, as the other ranks do; stop() ends that. A rank that cannot write its records says so in
+  // the log. Refuses to go on with a file after another one has been written: it would empty the first.
   virtual Status start(const TimelineOptions& options) = 0;
-  // Writes all records; rank 0 draws what there is and closes the trace. No effect if none is open. start()
-  // may be called again afterwards.
-  virtual void stop() = 0;
+  // Writes all records; rank 0 draws what there is and closes the trace. It waits so long for other ranks
+  // whose files it sees to stop recording, and names in the log those that have not. No effect if none is
+  // open. start() may be called again afterwards.
+  virtual void stop(Nanos patience) = 0;
+  void stop() { stop(0); }
+  // A stop() that waits for other ranks ends at once, now and until the next start().
+  virtual void stop_waiting() = 0;
   // The flight record, and this rank's file while a timeline is on.
   [[nodiscard]] virtual Recorder& recorder() = 0;
   // Writes the flight record while the process goes on; a stall that is recorded asks for it.

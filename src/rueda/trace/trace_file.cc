@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "rueda/trace/file_lock.h"
 
@@ -21,20 +22,19 @@ constexpr size_t kWriteBytes = 4'096;
 Status TraceFile::open(const std::string& path) {
   close();
   path_ = path;
-  fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!is_open())
-    return {Code::kUnavailable, "Cannot open the timeline file " + path + ": " + std::strerror(errno) +
-                                    ". Name a file in an existing, writable directory."};
-  Status locked = lock_for_writing(fd_.get(), path);
-  if (locked.is_ok() && ::ftruncate(fd_.get(), 0) != 0 && errno != EINVAL)  // EINVAL: a device
-    locked = {Code::kUnavailable,
+  Result<UniqueFd> opened = open_to_write(path, "timeline");
+  if (!opened.is_ok()) return opened.status();
+  fd_ = std::move(opened).value();
+  Status status;
+  if (::ftruncate(fd_.get(), 0) != 0 && errno != EINVAL)  // EINVAL: a device
+    status = {Code::kUnavailable,
               "Cannot empty the timeline file " + path + ": " + std::strerror(errno) + "."};
-  if (!locked.is_ok()) {
-    close();
-    return locked;
-  }
   bracket_ = 0;
-  if (Status status = write_array_part("[\n]"); !status.is_ok()) return status;
+  if (status.is_ok()) status = write_array_part("[\n]");
+  if (!status.is_ok()) {
+    close();
+    return status;
+  }
   bracket_ = 2;
   struct stat info {};
   if (fstat(fd_.get(), &info) != 0) info = {};
@@ -45,7 +45,7 @@ Status TraceFile::open(const std::string& path) {
 
 bool TraceFile::reopen() {
   close();
-  fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe by now
   struct stat info {};
   const bool is_same = is_open() && fstat(fd_.get(), &info) == 0 && info.st_dev == device_ &&
                        info.st_ino == inode_ && info.st_size == bracket_ + 1 &&
