@@ -134,7 +134,7 @@ void Negotiation::send_requests(std::span<const control::Request> requests) {
 }
 
 bool Negotiation::begin_round(Nanos now) {
-  std::vector<control::Response> responses = rounds_->take_round(now, parts_.dispatcher.backlog());
+  std::vector<control::Response> responses = rounds_->take_round(now, parts_.dispatcher.order().backlog());
   if (responses.empty()) return false;
   mark_cycle();
   respond(std::move(responses));
