@@ -16,7 +16,7 @@ TEST_F(OneRank, batches_of_different_backends_overlap_and_each_backend_keeps_the
   settle();
   EXPECT_THAT(floats_->started, ElementsAre(1));
   EXPECT_THAT(ints_->started, ElementsAre(11)) << "it need not wait for the other backend";
-  EXPECT_EQ(dispatcher_->backlog(), 5u);
+  EXPECT_EQ(dispatcher_->order().backlog(), 5u);
   ints_->finish();
   settle();
   EXPECT_EQ(operations_.poll(ints), 1);
@@ -138,7 +138,7 @@ TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_cancelled_by_its_num
   dispatcher_->resume();
   settle();
   EXPECT_THAT(floats_->cancelled, ElementsAre(0, 3));
-  EXPECT_EQ(dispatcher_->backlog(), 1u) << "the first goes on";
+  EXPECT_EQ(dispatcher_->order().backlog(), 1u) << "the first goes on";
   floats_->finish();
   settle();
   EXPECT_EQ(operations_.poll(first), 1);

@@ -177,6 +177,23 @@ CallTrace trace_of(const Batch& batch) {
   return call;
 }
 
+// A rank that has joined takes part without a tensor, and takes no result.
+void record_tensors(TraceSink& trace, const Batch& batch, std::optional<uint32_t> call, bool is_ok) {
+  const Nanos failed = call ? 0 : monotonic_now();
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    const std::optional<TensorRef>& ref = batch.tensors[i].ref;
+    const bool has_result = is_ok && ref.has_value();
+    const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
+    trace.record(TensorTrace{.name = batch.bucket->entries[i].name,
+                             .dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
+                             .shape = shape,
+                             .operation = operation_code(batch.bucket->what, batch.bucket->op),
+                             .submitted = ref ? ref->operation->submitted : 0,
+                             .call = call.value_or(0),
+                             .failed = failed});
+  }
+}
+
 Result<Batch> make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded) {
   Batch batch;

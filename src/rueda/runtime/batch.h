@@ -38,6 +38,9 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
 
 // What the record of a call says of its tensors; the times of the call are not known here.
 CallTrace trace_of(const Batch& batch);
+// Records each tensor of the batch. call: the tag of its call, which has ended; without one, the tensors have
+// failed before it.
+void record_tensors(TraceSink& trace, const Batch& batch, std::optional<uint32_t> call, bool is_ok);
 
 // Fails if this rank has not submitted a tensor of the bucket. is_discarded: this rank takes part without
 // tensors of its own.

@@ -1,4 +1,4 @@
-// A response that is queued or under way in the dispatcher, and its record.
+// What the dispatcher keeps of a response that waits or runs, and the record of its call.
 // Included by dispatcher.cc alone. Engine thread only.
 #pragma once
 
@@ -13,17 +13,16 @@
 #include "rueda/backend/backend.h"
 #include "rueda/base/check.h"
 #include "rueda/base/trace_sink.h"
-#include "rueda/control/message_types.h"
+#include "rueda/control/order.h"
 #include "rueda/runtime/batch.h"
 
 namespace rueda::runtime {
 
 class DispatchItem final : public backend::ActivitySink {
  public:
-  enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
+  using Origin = control::BatchOrigin;
 
-  DispatchItem(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
-      : bucket(std::move(said)), origin(why), generation(call_generation), order(position) {}
+  explicit DispatchItem(control::SharedBucket said) : bucket(std::move(said)) {}
   explicit DispatchItem(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
@@ -38,15 +37,9 @@ class DispatchItem final : public backend::ActivitySink {
                                .end = message.end,
                                .value = message.bytes,
                                .peer = batch->group->members[static_cast<size_t>(message.peer)],
-                               .call = call_tag(generation, order),
+                               .call = call_tag(generation, place),
                                .number = message.number});
   }
-  [[nodiscard]] bool is_call() const { return bucket != nullptr; }
-  // Changes of process sets, errors and barriers wait for everything before them.
-  [[nodiscard]] bool must_run_alone() const { return !is_call() || bucket->what == Collective::kBarrier; }
-  [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_cancelled; }
-  [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_cancelled; }
-
   [[nodiscard]] backend::Cancellation& cancellation() const {
     backend::Cancellation* const found = backend->cancellation();
     RUEDA_CHECK(found != nullptr, "this backend takes no call back");
@@ -57,12 +50,12 @@ class DispatchItem final : public backend::ActivitySink {
   std::optional<control::Response> notice;  // a response that is no call
   Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
-  uint64_t order = 0;             // among the calls of its generation; the number of a bucket in its plan
-  std::vector<int32_t> arrivals;  // kDiscarded
-  std::optional<Batch> batch;     // once it is made
-  backend::Backend* backend = nullptr;  // that runs it
+  uint64_t place = 0;                                   // as in control::Ordered
+  std::vector<int32_t> arrivals;                        // kDiscarded
+  std::optional<Batch> batch;                           // once it is made
+  backend::Backend* backend = nullptr;                  // that runs it
+  int16_t backend_number = control::Sight::kNoBackend;  // its index in the table
   backend::CallId id = 0;
-  bool is_cancelled = false;      // it has no result
   TraceSink* messages = nullptr;  // null: its messages are not recorded
   bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
@@ -77,7 +70,7 @@ class DispatchItem final : public backend::ActivitySink {
     call.is_planned = origin == Origin::kPlanned;
     call.is_launched = done.event != nullptr;
     call.generation = generation;
-    call.order = order;
+    call.order = place;
     call.backend = backend->name();
     call.algorithm = done.how;
     call.ordered = ordered;

@@ -224,7 +224,8 @@ void Engine::send_facts(Nanos now) {
 void Engine::note_participation(std::optional<Nanos> now) {
   const bool is_waiting = negotiation_.awaits_answers();
   const bool in_any = is_waiting || !dispatcher_.is_idle();
-  const bool in_world = in_any && (dispatcher_.is_in_world() || (is_waiting && negotiation_.awaits_world()));
+  const bool in_world =
+      in_any && (dispatcher_.order().is_in_world() || (is_waiting && negotiation_.awaits_world()));
   if (!participation_.is(in_world, in_any))
     participation_.note(in_world, in_any, now ? *now : monotonic_now());
 }

@@ -9,37 +9,23 @@
 namespace rueda::runtime {
 
 LearnedPlans::LearnedPlans(Options options, Operations& operations, Dispatcher& dispatcher,
-                           EngineCounters& counters, PlanCallbacks callbacks)
+                           EngineCounters& counters, TraceSink& trace)
     : operations_(operations),
       dispatcher_(dispatcher),
       counters_(counters),
-      callbacks_(std::move(callbacks)),
+      trace_(trace),
       planner_(std::move(options)) {}
 
-bool LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
+control::Planner::Decision LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
+  if (operation->set_change) return planner_.submitted(operation->handle, {*operation->set_change});
   requests_.clear();
   for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
-  control::Planner::Decision decision =
-      operation->set_change ? planner_.submitted(operation->handle, {*operation->set_change})
-                            : planner_.submitted(operation->handle, requests_, monotonic_now());
-  carry_out(std::move(decision.actions));
-  return decision.is_taken;
+  return planner_.submitted(operation->handle, requests_, monotonic_now());
 }
 
-Result<bool> LearnedPlans::accept(control::Response& response) {
+Result<std::optional<control::PlannerActions>> LearnedPlans::accept(control::Response& response) {
   if (std::holds_alternative<control::PlanBegin>(response)) forget_finished();
-  Result<std::optional<control::PlannerActions>> decided = planner_.response(response, monotonic_now());
-  if (!decided.is_ok()) return decided.status();
-  if (!decided.value()) return false;
-  carry_out(std::move(*decided.value()));
-  return true;
-}
-
-Status LearnedPlans::on_position(Rank from, const control::PlanReport& news) {
-  Result<control::PlannerActions> actions = planner_.on_position(from, news);
-  if (!actions.is_ok()) return actions.status();
-  carry_out(std::move(actions).value());
-  return Status::ok();
+  return planner_.response(response, monotonic_now());
 }
 
 // An operation that failed while it waited for an answer is not begun again.
@@ -57,60 +43,44 @@ void LearnedPlans::forget_finished() {
   for (const control::OperationId handle : finished) planner_.forget(handle);
 }
 
-bool LearnedPlans::progress(Nanos now) {
-  bool moved = false;
-  while (dispatcher_.has_room_for(planner_.started())) {
-    std::optional<control::StartBucket> started = planner_.room(now);
-    if (!started) break;
-    carry_out(*started);
-    dispatcher_.progress();  // hands it to the backend
-    dispatcher_.progress();  // shows it to the other ranks
-    moved = true;
-  }
-  return moved;
+std::optional<control::StartBucket> LearnedPlans::next(Nanos now) {
+  return dispatcher_.has_room_for(planner_.started()) ? planner_.room(now) : std::nullopt;
 }
 
-void LearnedPlans::watch(Nanos now) {
+control::PlannerActions LearnedPlans::tick(Nanos now) {
   if (dispatcher_.take_moved()) planner_.moved(now);
-  carry_out(planner_.tick(now, dispatcher_.is_idle()));
-  if (!planner_.asks_for_wanted(now, operations_.wants())) return;
+  return planner_.tick(now, dispatcher_.is_idle());
+}
+
+control::PlannerActions LearnedPlans::wanted(Nanos now) {
+  if (!planner_.asks_for_wanted(now, operations_.wants())) return {};
   const uint64_t wants = operations_.wants();
   const std::vector<std::string> wanted = operations_.wanted_names(now);
-  if (operations_.has_submitted()) return;  // what was submitted before the wait comes first
-  carry_out(planner_.wanted(now, wants, wanted));
-}
-
-void LearnedPlans::carry_out(control::PlannerActions actions) {
-  for (control::PlannerAction& action : actions) std::visit([this](auto& one) { carry_out(one); }, action);
+  if (operations_.has_submitted()) return {};  // what was submitted before the wait comes first
+  return planner_.wanted(now, wants, wanted);
 }
 
 void LearnedPlans::carry_out(control::PlanBegun&) {
   count(counters_.plans);
   count(counters_.meters->plans_begun);
   departure_.clear();
-  callbacks_.plan_begins();
+  trace_.record(instant_span(SpanKind::kPlanBegins, {}));
 }
 
-void LearnedPlans::carry_out(control::TellDeparture& told) {
+void LearnedPlans::note(const control::TellDeparture& told) {
   departure_ = told.why;
   RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.plan_number) + " after " +
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
-  callbacks_.tell_coordinator(control::MessageType::kPlanDepart, told.news);
-}
-
-void LearnedPlans::carry_out(control::TellPosition& told) {
-  told.news.under_way = dispatcher_.pause();
-  callbacks_.tell_coordinator(control::MessageType::kPlanPosition, told.news);
 }
 
 void LearnedPlans::carry_out(control::PlanOver&) {
   count(counters_.departures);
   count(counters_.meters->plans_left);
-  callbacks_.plan_is_over(departure_.empty() ? "another rank departed" : departure_);
+  const std::string why = departure_.empty() ? "another rank departed" : departure_;
+  trace_.record(instant_span(SpanKind::kPlanEnds, why));
 }
 
 void LearnedPlans::carry_out(control::StartBucket& started) {
-  callbacks_.bucket_starts();
   dispatcher_.enqueue_planned(std::move(started.bucket), started.number);
   count(counters_.planned_batches);
 }

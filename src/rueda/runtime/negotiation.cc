@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "rueda/base/check.h"
 #include "rueda/base/limits.h"
@@ -66,7 +68,7 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
       plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
-             parts_.counters, plan_callbacks()) {
+             parts_.counters, parts_.trace) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
@@ -76,33 +78,13 @@ Negotiation::Negotiation(Parts parts)
                                               plans_.planner());
 }
 
-PlanCallbacks Negotiation::plan_callbacks() {
-  PlanCallbacks callbacks;
-  callbacks.tell_coordinator = [this](control::MessageType type, const control::PlanReport& news) {
-    if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
-    if (type == control::MessageType::kPlanDepart) return plans_.on_depart(news);
-    const Status counted = plans_.on_position(parts_.session.me, news);
-    RUEDA_CHECK(counted.is_ok(), "rank 0 is asked first, and contradicts nobody");
-  };
-  callbacks.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
-  callbacks.bucket_starts = [this] { mark_cycle(); };
-  callbacks.plan_begins = [this] { parts_.trace.record(instant_span(SpanKind::kPlanBegins, {})); };
-  callbacks.plan_is_over = [this](const std::string& why) {
-    parts_.trace.record(instant_span(SpanKind::kPlanEnds, why));
-  };
-  callbacks.freeze_all = [this](const control::PlanReport& news) {
-    parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
-    plans_.on_freeze(news);
-  };
-  callbacks.respond = [this](std::vector<control::Response> responses) { respond(std::move(responses)); };
-  return callbacks;
-}
-
 bool Negotiation::take_submissions() {
   std::vector<control::Request> requests;
   parts_.operations.take_submitted(submitted_);
   for (const std::shared_ptr<Operation>& operation : submitted_) {
-    if (plans_.take(operation)) continue;
+    control::Planner::Decision decision = plans_.take(operation);
+    carry_out(std::move(decision.actions));
+    if (decision.is_taken) continue;
     for (const Tensor& tensor : operation->tensors) requests.emplace_back(tensor.request);
     if (operation->set_change) requests.emplace_back(*operation->set_change);
   }
@@ -121,13 +103,13 @@ bool Negotiation::drop_submissions() {
 
 void Negotiation::negotiate(std::span<const control::Request> requests) {
   if (!rounds_) return send_requests(requests);
-  rounds_->submitted(parts_.session.me, plans_.plans_begun(), {requests.begin(), requests.end()},
+  rounds_->submitted(parts_.session.me, plans_.planner().plans_begun(), {requests.begin(), requests.end()},
                      monotonic_now(), &parts_.trace);
 }
 
 // All requests of a group travel in one message; messages are cut between groups.
 void Negotiation::send_requests(std::span<const control::Request> requests) {
-  Bytes payload = control::encode(plans_.plans_begun(), requests);
+  Bytes payload = control::encode(plans_.planner().plans_begun(), requests);
   size_t cut = requests.size() / 2;
   const auto is_inside_group = [](const control::Request& request) {
     const auto* tensor = std::get_if<control::TensorRequest>(&request);
@@ -143,11 +125,11 @@ void Negotiation::send_requests(std::span<const control::Request> requests) {
 }
 
 bool Negotiation::begin_round(Nanos now) {
-  std::vector<control::Response> responses = rounds_->take_round(now, parts_.dispatcher.backlog());
+  std::vector<control::Response> responses = rounds_->take_round(now, parts_.dispatcher.order().backlog());
   if (responses.empty()) return false;
   mark_cycle();
   respond(std::move(responses));
-  plans_.carry_out(rounds_->responded());
+  carry_out(rounds_->responded());
   return true;
 }
 
@@ -188,10 +170,12 @@ void Negotiation::broadcast(std::span<const control::Response> responses) {
 
 Status Negotiation::accept(std::vector<control::Response> responses) {
   for (control::Response& response : responses) {
-    const Result<bool> is_of_plan = plans_.accept(response);
-    if (!is_of_plan.is_ok()) return is_of_plan.status();
-    if (is_of_plan.value()) continue;
-    parts_.dispatcher.enqueue(std::move(response));
+    Result<std::optional<control::PlannerActions>> of_plan = plans_.accept(response);
+    if (!of_plan.is_ok()) return of_plan.status();
+    if (of_plan.value())
+      carry_out(std::move(*of_plan.value()));
+    else
+      parts_.dispatcher.enqueue(std::move(response));
   }
   return Status::ok();
 }
@@ -202,8 +186,16 @@ void Negotiation::mark_cycle() {
 }
 
 bool Negotiation::run_plan(Nanos now) {
-  const bool moved = plans_.progress(now);
-  plans_.watch(now);
+  bool moved = false;
+  while (std::optional<control::StartBucket> started = plans_.next(now)) {
+    mark_cycle();
+    plans_.carry_out(*started);
+    parts_.dispatcher.progress();  // hands it to the backend
+    parts_.dispatcher.progress();  // shows it to the other ranks
+    moved = true;
+  }
+  carry_out(plans_.tick(now));
+  carry_out(plans_.wanted(now));
   return moved;
 }
 
@@ -232,13 +224,51 @@ Status Negotiation::on_plan_news(const ControlMessage& message) {
   const bool is_for_me = (message.type == control::MessageType::kPlanFreeze) != is_coordinator();
   if (!news.is_ok()) return news.status();
   if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
-  if (message.type == control::MessageType::kPlanPosition)
-    return plans_.on_position(message.from, news.value());
-  if (message.type == control::MessageType::kPlanDepart)
-    plans_.on_depart(news.value());
-  else
-    plans_.on_freeze(news.value());
+  control::Planner& planner = plans_.planner();
+  if (message.type == control::MessageType::kPlanPosition) {
+    Result<control::PlannerActions> actions = planner.on_position(message.from, news.value());
+    if (!actions.is_ok()) return actions.status();
+    carry_out(std::move(actions).value());
+  } else if (message.type == control::MessageType::kPlanDepart) {
+    carry_out(planner.on_depart(news.value()));
+  } else {
+    carry_out(planner.on_freeze(news.value()));
+  }
   return Status::ok();
+}
+
+void Negotiation::carry_out(control::PlannerActions actions) {
+  const auto one_of_them = [this](auto& action) {
+    if constexpr (requires { plans_.carry_out(action); })
+      plans_.carry_out(action);
+    else
+      carry_out(action);
+  };
+  for (control::PlannerAction& action : actions) std::visit(one_of_them, action);
+}
+
+void Negotiation::carry_out(control::TellDeparture& told) {
+  plans_.note(told);
+  tell_coordinator(control::MessageType::kPlanDepart, told.news);
+}
+
+void Negotiation::carry_out(control::TellPosition& told) {
+  told.news.under_way = parts_.dispatcher.pause();
+  tell_coordinator(control::MessageType::kPlanPosition, told.news);
+}
+
+void Negotiation::carry_out(control::FreezeAll& frozen) {
+  parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(frozen.news));
+  carry_out(plans_.planner().on_freeze(frozen.news));
+}
+
+void Negotiation::tell_coordinator(control::MessageType type, const control::PlanReport& news) {
+  if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
+  control::Planner& planner = plans_.planner();
+  if (type == control::MessageType::kPlanDepart) return carry_out(planner.on_depart(news));
+  Result<control::PlannerActions> actions = planner.on_position(parts_.session.me, news);
+  RUEDA_CHECK(actions.is_ok(), "rank 0 is asked first, and contradicts nobody");
+  carry_out(std::move(actions).value());
 }
 
 Nanos Negotiation::next_event(Nanos now, bool begins_rounds) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -50,12 +51,12 @@ class Negotiation {
   // A control message about which tensors run. Fails if this rank must refuse it.
   Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
   // This rank departs from the learned plan.
-  void depart(const std::string& why) { plans_.depart(why); }
+  void depart(const std::string& why) { carry_out(plans_.planner().depart(why)); }
   // This rank has submitted what the coordinator has not ordered yet; of process set 0.
-  [[nodiscard]] bool awaits_answers() const { return plans_.awaits_answers(); }
-  [[nodiscard]] bool awaits_world() const { return plans_.awaits_world(); }
+  [[nodiscard]] bool awaits_answers() const { return plans_.planner().awaits_answers(); }
+  [[nodiscard]] bool awaits_world() const { return plans_.planner().awaits_world(); }
   // Rank 0: a learned plan is active.
-  [[nodiscard]] bool has_plan() const { return plans_.holds_back(); }
+  [[nodiscard]] bool has_plan() const { return plans_.planner().holds_back(); }
 
   // When something of the above is due without any other event. begins_rounds: no rank leaves.
   [[nodiscard]] Nanos next_event(Nanos now, bool begins_rounds) const;
@@ -66,7 +67,6 @@ class Negotiation {
 
  private:
   [[nodiscard]] bool is_coordinator() const { return parts_.session.me == kCoordinator; }
-  [[nodiscard]] PlanCallbacks plan_callbacks();
   void negotiate(std::span<const control::Request> requests);
   void send_requests(std::span<const control::Request> requests);
   void broadcast(std::span<const control::Response> responses);
@@ -74,6 +74,17 @@ class Negotiation {
   Status accept(std::vector<control::Response> responses);
   void mark_cycle();  // a round or a bucket begins
   Status on_plan_news(const ControlMessage& message);
+  // On rank 0 to itself.
+  void tell_coordinator(control::MessageType type, const control::PlanReport& news);
+
+  // Carries out the actions in order. One may lead to further events, whose actions are carried out before
+  // the rest; no decision is under way then.
+  void carry_out(control::PlannerActions actions);
+  void carry_out(control::TellDeparture& told);
+  void carry_out(control::TellPosition& told);
+  void carry_out(control::Negotiate& negotiated) { negotiate(negotiated.requests); }
+  void carry_out(control::FreezeAll& frozen);
+  void carry_out(control::Respond& said) { respond(std::move(said.responses)); }
 
   Parts parts_;
   LearnedPlans plans_;
