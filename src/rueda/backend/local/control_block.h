@@ -31,14 +31,19 @@ struct alignas(128) Post {
 };
 static_assert(sizeof(Post) == 128);
 
+constexpr uint64_t arrival_of(uint64_t sequence, uint16_t generation = 0) {
+  return sequence << 16 | generation;
+}
+
 // How far the owner has come. The values only grow: (sequence << 24) | chunks.
 struct alignas(64) Progress {
   uint64_t staged;    // chunks: my contributions to them lie in my stages
-  uint64_t reduced;   // chunks: the results of my slices of them lie in my stages
-  uint64_t taken;     // chunks: I have copied the peer's results of them
+  uint64_t reduced;   // chunks of an allreduce: the results of my slices of them lie in my stages
+  uint64_t taken;     // chunks: I have copied or reduced what the peer's stages have for me of them
   uint64_t finished;  // a sequence: I have stopped reading the peer's memory for this call and all before it
 };
 
+inline constexpr uint64_t kMostChunks = (1 << 24) - 1;  // of one call
 constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
 
 struct alignas(128) Mailbox {
