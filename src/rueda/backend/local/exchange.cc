@@ -75,13 +75,13 @@ bool Exchange::contribute() {
     if (!stages_.are_done(*call_->host)) return false;
     stages_.note(*call_);
   }
-  if (contributed_ >= kStages) {
-    const uint64_t needed = contributed_ - kStages + 1;
+  if (contributed_ >= kExchangeStages) {
+    const uint64_t needed = contributed_ - kExchangeStages + 1;
     for (const LocalPeer& peer : call_->peers)
       if (!call_->has_reached(peer, &Progress::taken, needed)) return false;
     if (loads_own() && givers_[my_place()].taken < std::min(needed, givers_[my_place()].chunks)) return false;
   }
-  std::byte* const stage = call_->host->my_control_block().contributions[contributed_ % kStages];
+  std::byte* const stage = call_->host->my_control_block().stages[contributed_ % kExchangeStages];
   const size_t begin = contributed_ * plan_.lane_elements();
   for_receivers([&](Rank to, const Parcel& parcel) {
     const size_t end = std::min(begin + plan_.lane_elements(), parcel.count());
@@ -171,7 +171,7 @@ const std::byte* Exchange::source(const Giver& giver, size_t member, const Piece
   const ControlBlock& block =
       is_mine ? call_->host->my_control_block() : call_->host->control_block(giver.peer->index);
   if (plan_.algorithm() == LocalAlgorithm::kStaged)
-    return block.contributions[giver.taken % kStages] + plan_.lane_begin(call_->me()) +
+    return block.stages[giver.taken % kExchangeStages] + plan_.lane_begin(call_->me()) +
            (piece.at - giver.taken * plan_.lane_elements()) * element;
   if (plan_.algorithm() == LocalAlgorithm::kOneShot) {
     const size_t parity = is_mine ? call_->parity : call_->post_of(*giver.peer).parity;

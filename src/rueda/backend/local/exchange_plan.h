@@ -6,8 +6,8 @@
 // buffers once. In the others, each receiver has a lane of its own.
 //
 // A parcel passes through the stages of its giver in chunks of lane_elements(). Chunk k of the parcel to
-// member d lies in stage k % kStages, lane_begin(d) bytes after its beginning. All of it lies in the giver's
-// one-shot buffer if it fits there, one_shot_begin_to(d) bytes after the beginning.
+// member d lies in stage k % kExchangeStages, lane_begin(d) bytes after its beginning. All of it lies in the
+// giver's one-shot buffer if it fits there, one_shot_begin_to(d) bytes after the beginning.
 //
 // Example: alltoall of 3 members, float32, counts {5, 40000, 7, ...}. A lane has 128 KiB / 3, rounded down to
 // cache lines: 43,648 bytes or 10,912 elements. Member 0 gives member 1 40,000 elements in 4 chunks; chunk 1

@@ -148,7 +148,7 @@ bool Reduction::contribute() {
   }
   const size_t begin = contributed_ * chunk_elements_;
   const size_t count = std::min(chunk_elements_, elements() - begin);
-  std::byte* stage = call_->host->my_control_block().contributions[contributed_ % kStages];
+  std::byte* stage = call_->host->my_control_block().stages[contributed_ % kStages];
   for (Rank member = 0; member < static_cast<Rank>(call_->ranks()); ++member) {
     if (member == call_->me() && !call_->must_load) continue;  // my own slice is read from the tensor
     const size_t from = slice_begin(count, member), to = slice_begin(count, member + 1);
@@ -177,11 +177,11 @@ bool Reduction::reduce_chunk() {
         const Segment& segment = call_->segments.segments()[index];
         const size_t offset = (at - begin) * call_->element;
         sources_[static_cast<size_t>(me)] =
-            call_->must_load ? control_block.contributions[stage] + offset : call_->input_of(index, within);
+            call_->must_load ? control_block.stages[stage] + offset : call_->input_of(index, within);
         for (const LocalPeer& peer : call_->peers)
           sources_[static_cast<size_t>(peer.member)] =
-              call_->host->control_block(peer.index).contributions[stage] + offset;
-        std::byte* result = control_block.results[stage] + offset;
+              call_->host->control_block(peer.index).stages[stage] + offset;
+        std::byte* result = control_block.stages[kStages + stage] + offset;
         reduce(result, size);
         if (segment.output != nullptr)
           std::memcpy(call_->output_of(index, within), result, size * call_->element);
@@ -197,7 +197,7 @@ bool Reduction::take_chunk() {
   const size_t begin = taken_ * chunk_elements_;
   const size_t count = std::min(chunk_elements_, elements() - begin);
   for (const LocalPeer& peer : call_->peers) {
-    const std::byte* results = call_->host->control_block(peer.index).results[taken_ % kStages];
+    const std::byte* results = call_->host->control_block(peer.index).stages[kStages + taken_ % kStages];
     const size_t from = slice_begin(count, peer.member), to = slice_begin(count, peer.member + 1);
     call_->segments.for_range(begin + from, begin + to,
                               [&](size_t index, size_t within, size_t at, size_t size) {

@@ -6,7 +6,8 @@
 namespace rueda::backend {
 
 // An ordinary copy first reads each cache line that it is going to write. Results that exceed the caches
-// several times are written a third faster without that; smaller ones would have to be fetched again.
+// several times are written with less traffic to memory without that; smaller ones would have to be fetched
+// again.
 inline constexpr size_t kStreamedFromBytes = 16 << 20;  // of a call, on one rank
 
 // The same bytes as memcpy. What other threads read after a later store of this thread is complete.
