@@ -2,11 +2,11 @@
 
     python bench/builds.py OLD/librueda.so NEW/librueda.so --turns 15 --json out.json
 
-Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build again,
-in an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the
-new build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two
-runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first
-quartile of that spread.
+Each turn runs `rueda bench allreduce`, or another collective, with the old build, the new build and the old
+build again, in an order that changes from turn to turn. A ratio is the time of the old build divided by the
+time of the new build in the same turn: above 1 the new build is faster. The spread of the machine is the
+ratio of the two runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below
+the first quartile of that spread.
 
 Each of the two may be a wheel instead; its library is taken.
 
@@ -60,19 +60,20 @@ def rows_of(turns: List[Tuple[Times, Times, Times]]) -> List[Row]:
     return rows
 
 
-def run(command: str, library: str, ranks: int, seconds: float, memory: str) -> Times:
+def run(options: argparse.Namespace, library: str) -> Times:
     """One run of the benchmark over all cells."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", memory]
-        arguments += ["--transport", "shm,tcp", "--seconds", str(seconds), "--json", str(report)]
+        arguments = ["bench", options.collective, "-np", str(options.ranks), "--sizes", SIZES]
+        arguments += ["--memory", options.memory, "--transport", options.transport]
+        arguments += ["--seconds", str(options.seconds), "--json", str(report)]
         environment = {**os.environ, "RUEDA_LIBRARY": library}
         subprocess.run(
-            [command, *arguments], check=True, env=environment, stdout=subprocess.DEVNULL, timeout=600
+            [options.command, *arguments], check=True, env=environment, stdout=subprocess.DEVNULL, timeout=600
         )
         results = json.loads(report.read_text())["results"]
     if not all(one["correct"] for one in results):
-        raise SystemExit(f"builds: {library} gave a wrong sum")
+        raise SystemExit(f"builds: {library} gave a wrong result")
     return {(one["transport"], one["memory"], one["bytes"]): one["median_us"] for one in results}
 
 
@@ -92,7 +93,7 @@ def measure(options: argparse.Namespace, old: str, new: str) -> List[Tuple[Times
         times: List[Times] = [{}, {}, {}]
         for which in orders[turn % len(orders)]:
             library = new if which == 1 else old
-            times[which] = run(options.command, library, options.ranks, options.seconds, options.memory)
+            times[which] = run(options, library)
         turns.append((times[0], times[1], times[2]))
     return turns
 
@@ -102,6 +103,8 @@ def main() -> int:
     parser.add_argument("old", help="librueda.so or the wheel of the old build")
     parser.add_argument("new", help="librueda.so or the wheel of the new build")
     parser.add_argument("--command", default="rueda", help="the rueda command of the old build")
+    parser.add_argument("--collective", default="allreduce", help="as that command names it")
+    parser.add_argument("--transport", default="shm,tcp")
     parser.add_argument("--memory", default="private,shared", help="as that command names them")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--ranks", type=int, default=2)

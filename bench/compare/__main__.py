@@ -1,11 +1,11 @@
 """Measures rueda and its peers in the same run: ``python bench/compare``.
 
-Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (really
-trains a small network, against DDP), ``replay`` (training between hosts with limited links, against DDP over
-Gloo, and its figure; needs root), ``links`` (how much of a limited link's rate an allreduce uses, and
-training that crosses the step; needs root). Each library runs once in every round, in turns. The results are
-written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the reason. No
-figure is printed that this run did not measure.
+Parts: ``collective`` (allreduce or other collectives at several sizes), ``burst`` (all gradients of a model),
+``train`` (really trains a small network, against DDP), ``replay`` (training between hosts with limited links,
+against DDP over Gloo, and its figure; needs root), ``links`` (how much of a limited link's rate an allreduce
+uses, and training that crosses the step; needs root). Each library runs once in every round, in turns. The
+results are written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the
+reason. No figure is printed that this run did not measure.
 
 As root, everything except the installation of peers happens in a network namespace of its own, whose TCP uses
 the congestion control of ``--congestion``. With BBR, the default of some kernels, loopback reaches only half
@@ -15,6 +15,7 @@ of its bandwidth.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -31,6 +32,7 @@ import replay
 import tools
 
 PARTS = ["collective", "burst", "train", "replay", "links"]
+COLLECTIVES = ["allreduce", "allgather", "broadcast", "reducescatter", "alltoall"]
 IN_SPACE = "COMPARE_IN_NAME_SPACE"
 
 
@@ -41,6 +43,8 @@ def take_part(options: argparse.Namespace, left_out: Dict[str, str]) -> List[pee
         if options.peers and kind.name not in options.peers.split(",") and kind is not peers.Rueda:
             continue
         for transport in kind.transports:
+            if transport not in options.transports.split(","):
+                continue
             peer = kind(transport, options.ranks, options.out)
             try:
                 peer.prepare()
@@ -79,16 +83,25 @@ def as_json(rounds: List[ratios.Round]) -> List[Dict[str, float]]:
     return [{"|".join(key): us for key, us in one.items()} for one in rounds]
 
 
+def measure_collective(what: str, sizes: List[int], peer: peers.Peer) -> peers.Medians:
+    return peer.collective(what, sizes)
+
+
 def collective(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
+    """A table for each collective and transport."""
     labels = options.sizes.split(",")
     sizes = [int(label) for label in labels]
-    rounds = rounds_of(options, present, lambda peer: peer.collective(sizes), left_out)
-    tables = {over: ratios.table(rounds, "rueda", over, labels) for over in ("shm", "tcp")}
-    for over, rows in tables.items():
-        ratios.print_table(
-            f"allreduce, {options.ranks} ranks; times over those of rueda {over}", rows, labels
-        )
-    return {"rounds": as_json(rounds), "tables": tables}
+    report: Dict[str, Any] = {}
+    for what in options.collectives.split(","):
+        measure = functools.partial(measure_collective, what, sizes)
+        rounds = rounds_of(options, present, measure, left_out)
+        transports = dict.fromkeys(peer.transport for peer in present)
+        tables = {over: ratios.table(rounds, "rueda", over, labels) for over in transports}
+        for over, rows in tables.items():
+            title = f"{what}, {options.ranks} ranks; times over those of rueda {over}"
+            ratios.print_table(title, rows, labels)
+        report[what] = {"rounds": as_json(rounds), "tables": tables}
+    return report
 
 
 def burst(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
@@ -136,6 +149,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", default="4,65536,1048576,67108864", help="bytes, comma-separated")
+    parser.add_argument("--collectives", default="allreduce", help=f"some of {','.join(COLLECTIVES)}")
+    parser.add_argument("--transports", default="shm,tcp", help="of the ranks of this machine")
     parser.add_argument("--model", default="resnet50", help="of bench/models")
     parser.add_argument("--peers", default="", help=f"some of {','.join(kind.name for kind in peers.ALL)}")
     parser.add_argument(
@@ -150,6 +165,9 @@ def parse() -> argparse.Namespace:
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    unknown = set(options.collectives.split(",")) - set(COLLECTIVES)
+    if unknown:
+        parser.error(f"unknown collective {', '.join(sorted(unknown))}; choose from {', '.join(COLLECTIVES)}")
     if not all(size.isdigit() and int(size) % 4 == 0 and int(size) > 0 for size in options.sizes.split(",")):
         parser.error("--sizes are whole float32 values in bytes, such as 4,65536")
     if options.rounds < 1 or options.ranks < 2:

@@ -1,8 +1,10 @@
-/* Allreduce of an MPI library, measured as `rueda bench` measures: input rewritten, barrier, call in place,
- * every result checked. Each rank writes lines to OUT.RANK: "LABEL START END" (nanoseconds of
- * CLOCK_MONOTONIC).
+/* Collectives of an MPI library, measured as `rueda bench` measures: input rewritten, barrier, call, every
+ * result checked. Allreduce and broadcast work in place. Each rank writes lines to OUT.RANK:
+ * "LABEL START END" (nanoseconds of CLOCK_MONOTONIC).
  *
- *   mpi_peer OUT BYTES:CALLS...          one tensor
+ *   mpi_peer OUT BYTES:CALLS...          allreduce of one tensor
+ *   mpi_peer OUT KIND:BYTES:CALLS...     allgather, broadcast, reducescatter or alltoall. BYTES is the output
+ *                                        of an allgather, otherwise the input of a rank
  *   mpi_peer OUT burst:FILE:CALLS        FILE: one count of elements in each line; labels "each" and "flat"
  */
 #include <mpi.h>
@@ -58,6 +60,54 @@ static void measure(const char* label, const int64_t* counts, int tensors, int c
   free(values);
 }
 
+static float expected(const char* kind, int64_t share, int64_t at, int64_t call) {
+  if (strcmp(kind, "broadcast") == 0) return (float)((at + call) % 64);
+  if (strcmp(kind, "reducescatter") == 0)
+    return (float)((rank_ * share + at + call) % 64 * size_ + size_ * (size_ - 1) / 2);
+  const int64_t from = at / share, place = at % share;
+  const int64_t first = strcmp(kind, "alltoall") == 0 ? rank_ * share : 0;
+  return (float)((first + place + call) % 64 + from);
+}
+
+static void run(const char* kind, float* in, float* out, int count, int share) {
+  if (strcmp(kind, "allgather") == 0)
+    MPI_Allgather(in, share, MPI_FLOAT, out, share, MPI_FLOAT, MPI_COMM_WORLD);
+  else if (strcmp(kind, "broadcast") == 0)
+    MPI_Bcast(in, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+  else if (strcmp(kind, "reducescatter") == 0)
+    MPI_Reduce_scatter_block(in, out, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  else if (strcmp(kind, "alltoall") == 0)
+    MPI_Alltoall(in, share, MPI_FLOAT, out, share, MPI_FLOAT, MPI_COMM_WORLD);
+  else
+    fail("unknown collective");
+}
+
+static void measure_kind(const char* kind, int64_t bytes, int calls) {
+  const int is_broadcast = strcmp(kind, "broadcast") == 0;
+  const int64_t share = (bytes / 4 + size_ - 1) / size_, count = is_broadcast ? bytes / 4 : share * size_;
+  const int64_t given = strcmp(kind, "allgather") == 0 ? share : count;
+  const int64_t taken = strcmp(kind, "reducescatter") == 0 ? share : count;
+  float *in = NULL, *out = NULL;
+  if (posix_memalign((void**)&in, 4096, (size_t)(given * 4 + 4096)) != 0 ||
+      posix_memalign((void**)&out, 4096, (size_t)(taken * 4 + 4096)) != 0)
+    fail("cannot allocate memory");
+  const float* result = is_broadcast ? in : out;
+  for (int call = 0; call < kWarmUps + calls; ++call) {
+    prepare(in, given, call);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const int64_t start = now();
+    run(kind, in, out, (int)count, (int)share);
+    const int64_t end = now();
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int64_t i = 0; i < taken; ++i)
+      if (result[i] != expected(kind, share, i, call)) fail("a result is wrong");
+    if (call < kWarmUps) continue;
+    fprintf(out_, "%lld %lld %lld\n", (long long)bytes, (long long)start, (long long)end);
+  }
+  free(in);
+  free(out);
+}
+
 static void measure_burst(char* spec) {
   static int64_t counts[kMostTensors];
   char* colon = strrchr(spec, ':');
@@ -88,6 +138,13 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     if (strncmp(argv[i], "burst:", 6) == 0) {
       measure_burst(argv[i] + 6);
+      continue;
+    }
+    char kind[16] = "";
+    long long of_kind = 0;
+    int calls = 0;
+    if (sscanf(argv[i], "%15[a-z]:%lld:%d", kind, &of_kind, &calls) == 3) {
+      measure_kind(kind, of_kind, calls);
       continue;
     }
     const int64_t bytes = atoll(argv[i]), count = bytes / 4;

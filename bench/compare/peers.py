@@ -27,6 +27,11 @@ def calls_for(size: int) -> int:
     return 8
 
 
+def only_allreduce(what: str) -> None:
+    if what != "allreduce":
+        raise Unavailable(f"its {what} is not measured here")
+
+
 class Peer:
     """One library over one transport. prepare() raises Unavailable with the reason if it cannot take part."""
 
@@ -41,8 +46,8 @@ class Peer:
     def prepare(self) -> None:
         """Builds or installs what it needs."""
 
-    def collective(self, sizes: List[int]) -> Medians:
-        raise Unavailable("its allreduce is not measured here")
+    def collective(self, what: str, sizes: List[int]) -> Medians:
+        raise Unavailable(f"its {what} is not measured here")
 
     def burst(self, model: str, calls: int) -> Medians:
         raise Unavailable("bursts are not measured with it")
@@ -65,11 +70,11 @@ class Rueda(Peer):
         rows: List[Dict[str, object]] = json.loads(report.read_text())["results"]
         return rows
 
-    def collective(self, sizes: List[int]) -> Medians:
+    def collective(self, what: str, sizes: List[int]) -> Medians:
         found = {}
         for size in sizes:  # each with as many calls as the peers make
             calls = str(calls_for(size))
-            (row,) = self.bench(["allreduce", "--sizes", f"{size}B", "--iterations", calls])
+            (row,) = self.bench([what, "--sizes", f"{size}B", "--iterations", calls])
             found[str(size)] = float(str(row["median_us"]))
         return found
 
@@ -103,7 +108,8 @@ class Gloo(Peer):
         if importlib.util.find_spec("torch") is None:
             raise Unavailable("PyTorch is not installed in this Python")
 
-    def collective(self, sizes: List[int]) -> Medians:
+    def collective(self, what: str, sizes: List[int]) -> Medians:
+        only_allreduce(what)
         return self.start("collective", *self.specs(sizes))
 
     def burst(self, model: str, calls: int) -> Medians:
@@ -132,8 +138,9 @@ class Mpi(Peer):
         tools.run(command, 300, self.environment())
         return tools.call_medians(self.times, self.ranks)
 
-    def collective(self, sizes: List[int]) -> Medians:
-        return self.start(self.specs(sizes))
+    def collective(self, what: str, sizes: List[int]) -> Medians:
+        kind = "" if what == "allreduce" else f"{what}:"
+        return self.start([kind + spec for spec in self.specs(sizes)])
 
     def burst(self, model: str, calls: int) -> Medians:
         counts = self.out / f"{model}.counts"
@@ -211,7 +218,8 @@ class OneCcl(Peer):
             "g++", "ccl_peer.cc", self.out, [*flags, "-Wl,--allow-shlib-undefined"]
         )
 
-    def collective(self, sizes: List[int]) -> Medians:
+    def collective(self, what: str, sizes: List[int]) -> Medians:
+        only_allreduce(what)
         Path(f"{self.times}.address").unlink(missing_ok=True)
         script = [str(self.program), str(self.times)]
         commands = [[*script, str(r), str(self.ranks), *self.specs(sizes)] for r in range(self.ranks)]

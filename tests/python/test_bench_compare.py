@@ -145,6 +145,7 @@ def test_a_bar_s_label_is_not_crossed_by_the_ideal_s_line() -> None:
     ("arguments", "sentence"),
     [
         (["--parts", "everything"], "unknown part everything; choose from collective"),
+        (["--collectives", "gather"], "unknown collective gather; choose from allreduce, allgather"),
         (["--sizes", "4KiB"], "bytes, such as 4,65536"),
         (["--ranks", "1"], "at least 2 ranks"),
     ],

@@ -1,4 +1,4 @@
-// The worked examples at the top of local/local.h, nccl/levels.h and nccl/probe.h.
+// The worked examples at the top of local/reduction.h, nccl/levels.h and nccl/probe.h.
 #include <gtest/gtest.h>
 
 #include "rueda/backend/local/cost.h"

@@ -12,11 +12,12 @@
 namespace rueda::backend {
 
 inline constexpr size_t kMaxLocalRanks = 128;
-inline constexpr size_t kInlineBytes = 96;              // these travel in the post itself
-inline constexpr size_t kOneShotBytes = 128 << 10;      // one-shot: a whole input
-inline constexpr size_t kChunkBytes = 128 << 10;        // staged: stays in the L2 caches of both sides
-inline constexpr uint64_t kStages = 4;                  // chunks of a staged call under way
-inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call whose addresses are shown
+inline constexpr size_t kInlineBytes = 96;                // these travel in the post itself
+inline constexpr size_t kOneShotBytes = 128 << 10;        // one-shot: a whole input
+inline constexpr size_t kChunkBytes = 128 << 10;          // staged: stays in the L2 caches of both sides
+inline constexpr uint64_t kStages = 4;                    // chunks of a staged allreduce under way
+inline constexpr uint64_t kExchangeStages = 2 * kStages;  // of other collectives, which give in one step
+inline constexpr size_t kMaxRegisteredSegments = 1024;    // tensors of a call whose addresses are shown
 
 // Announces one call of the owner to one peer. `arrived` is written last: (sequence << 16) | generation,
 // where the sequence counts the calls of this pair. Two posts alternate: before a rank announces call s + 2,
@@ -31,14 +32,19 @@ struct alignas(128) Post {
 };
 static_assert(sizeof(Post) == 128);
 
+constexpr uint64_t arrival_of(uint64_t sequence, uint16_t generation = 0) {
+  return sequence << 16 | generation;
+}
+
 // How far the owner has come. The values only grow: (sequence << 24) | chunks.
 struct alignas(64) Progress {
   uint64_t staged;    // chunks: my contributions to them lie in my stages
-  uint64_t reduced;   // chunks: the results of my slices of them lie in my stages
-  uint64_t taken;     // chunks: I have copied the peer's results of them
+  uint64_t reduced;   // chunks of an allreduce: the results of my slices of them lie in my stages
+  uint64_t taken;     // chunks: I have copied or reduced what the peer's stages have for me of them
   uint64_t finished;  // a sequence: I have stopped reading the peer's memory for this call and all before it
 };
 
+inline constexpr uint64_t kMostChunks = (1 << 24) - 1;  // of one call
 constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
 
 struct alignas(128) Mailbox {
@@ -58,8 +64,8 @@ struct ControlBlock {
   Mailbox mailboxes[kMaxLocalRanks];  // [reader's index on the host]
   SegmentAddress tables[2][kMaxRegisteredSegments];
   alignas(4096) std::byte one_shot[2][kOneShotBytes];
-  alignas(4096) std::byte contributions[kStages][kChunkBytes];
-  alignas(4096) std::byte results[kStages][kChunkBytes];
+  // Of an allreduce, the first half holds contributions and the second half results.
+  alignas(4096) std::byte stages[2 * kStages][kChunkBytes];
 };
 inline constexpr size_t kControlBlockBytes = sizeof(ControlBlock);
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -32,6 +33,15 @@ void LocalHost::ring(size_t peer) const {
   const uint64_t one = 1;
   // A full counter also wakes the peer. If the peer is gone, its channel reports the loss.
   [[maybe_unused]] const ssize_t written = write(ranks_[peer].doorbell.get(), &one, sizeof(one));
+}
+
+// A peer that has announced a later call is done with this one, because it ends one call before it
+// starts the next.
+bool LocalHost::has_finished(size_t peer, uint64_t sequence) const {
+  const Mailbox& mailbox = mailbox_of(peer);
+  return load_shared(mailbox.progress.finished) >= sequence ||
+         std::max(load_shared(mailbox.posts[0].arrived), load_shared(mailbox.posts[1].arrived)) >=
+             arrival_of(sequence + 1);
 }
 
 void LocalHost::announce_sleep() const {

@@ -39,6 +39,8 @@ class LocalHost {
 
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
   void return_sequence(size_t peer) { --sequences_[peer]; }
+  // Whether the peer has stopped reading my memory for the call of this sequence, and for all before it.
+  [[nodiscard]] bool has_finished(size_t peer, uint64_t sequence) const;
 
   // To be called after publishing something that the peer may wait for: wakes the peer if it sleeps.
   void ring(size_t peer) const;

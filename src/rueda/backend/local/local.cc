@@ -1,12 +1,10 @@
 #include "rueda/backend/local/local.h"
 
 #include <algorithm>
-#include <cstring>
+#include <string>
 #include <utility>
 
-#include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
-#include "rueda/kernels/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,15 +24,12 @@ void relax() {
 #endif
 }
 
-constexpr uint64_t arrival(uint64_t sequence, uint16_t generation = 0) { return sequence << 16 | generation; }
-
 }  // namespace
 
 bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const Memory& memory) const {
-  const bool is_mine = (spec.what == Collective::kAllreduce && spec.op != ReduceOp::kAdasum) ||
-                       spec.what == Collective::kBarrier;
-  return is_mine && memory.kind != MemoryKind::kDevice && group.size() > 1 &&
-         std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; });
+  return memory.kind != MemoryKind::kDevice && spec.op != ReduceOp::kAdasum && group.size() > 1 &&
+         std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; }) &&
+         ExchangePlan::can_plan(spec, group.members.size());
 }
 
 bool LocalBackend::progress(std::vector<Done>& done) {
@@ -58,25 +53,15 @@ bool LocalBackend::progress(std::vector<Done>& done) {
 void LocalBackend::start(const Call& call) {
   RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
   RUEDA_CHECK(is_idle(), "calls run one after the other");
-  call_ = call;
   how_ = "";
+  call_.assign(call);
   if (!broken_.is_ok()) return end(broken_);
-  const Group& group = *call_.group;
-  segments_.assign(call_.segments);
-  element_ = size_of(call_.spec.dtype);
-  bytes_ = segments_.count() * element_;
-  must_load_ = call_.prescale != 1.0 || std::ranges::any_of(segments_.segments(), [](const Segment& s) {
-                 return s.input == nullptr && s.count > 0;
-               });
-  peers_.clear();
-  for (Rank member = 0; member < group.size(); ++member) {
-    if (member == group.me) continue;
-    peers_.push_back(
-        {.index = static_cast<size_t>(host_->index_of(group.members[member])), .member = member});
-  }
-  for (Peer& peer : peers_) peer.sequence = host_->next_sequence(peer.index);
   ++calls_;
-  call_.note(Activity::kTransfer);
+  call_.parity = calls_ % 2;
+  const bool reduces = call.spec.what == Collective::kAllreduce || call.spec.what == Collective::kBarrier;
+  work_ = reduces ? static_cast<LocalWork*>(&reduction_) : &exchange_;
+  work_->begin(call_);
+  call.note(Activity::kTransfer);
   state_ = CallState::kWaitingForBuffer;
 }
 
@@ -88,43 +73,28 @@ bool LocalBackend::advance() {
       return post();
     case CallState::kPosted:
       return have_arrived() && choose_algorithm();
-    case CallState::kCopied:
-      return reduce_slots();
-    case CallState::kStaged:
-      return run_stages();
-    case CallState::kRegistered:
-      return reduce_registered();
-    case CallState::kLeaving: {
-      for (const Peer& peer : peers_)
-        if (!has_finished({.index = peer.index, .sequence = peer.sequence})) return false;
+    case CallState::kRunning:
+      return run();
+    case CallState::kLeaving:
+      if (!call_.have_left()) return false;
       end(Status::ok());
       return true;
-    }
   }
   return false;
 }
 
 bool LocalBackend::post() {
-  const size_t parity = calls_ % 2;
-  if (bytes_ > kInlineBytes && !is_free(one_shot_users_[parity])) return false;
-  shows_registered_ = bytes_ >= kRegisteredFromBytes && !must_load_ && is_registered();
-  alignas(64) std::byte payload[kInlineBytes];
-  if (bytes_ <= kInlineBytes) {
-    load_range(0, segments_.count(), payload);
-  } else {
-    if (shows_registered_)
-      show_table();
-    else if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1))
-      load_range(0, segments_.count(), host_->my_control_block().one_shot[parity]);
-    note_users(one_shot_users_[parity]);
-  }
-  for (const Peer& peer : peers_) {
+  BufferUsers& users = one_shot_users_[call_.parity];
+  if (!work_->is_inline() && !users.are_done(*host_)) return false;
+  work_->prepare();
+  if (!work_->is_inline()) users.note(call_);
+  for (const LocalPeer& peer : call_.peers) {
     Post& post = host_->my_mailbox(peer.index).posts[peer.sequence % 2];
-    post.is_registered = shows_registered_ ? 1 : 0;
-    post.parity = static_cast<uint32_t>(parity);
-    post.bytes = bytes_;
-    if (bytes_ <= kInlineBytes) std::memcpy(post.payload, payload, bytes_);
-    store_shared(post.arrived, arrival(peer.sequence, call_.generation));
+    post.is_registered = work_->shows_table() ? 1 : 0;
+    post.parity = static_cast<uint32_t>(call_.parity);
+    post.bytes = work_->bytes();
+    if (work_->is_inline()) work_->write_payload(peer, post.payload);
+    store_shared(post.arrived, arrival_of(peer.sequence, call_.call.generation));
     host_->ring(peer.index);
   }
   state_ = CallState::kPosted;
@@ -133,120 +103,51 @@ bool LocalBackend::post() {
 
 // All members have announced the call, so all of them choose from the same values.
 bool LocalBackend::choose_algorithm() {
-  for (const Peer& peer : peers_) {
-    const Post& post = post_of(peer);
-    if (post.bytes == bytes_ && post.parity < 2) continue;
+  for (const LocalPeer& peer : call_.peers) {
+    const Post& post = call_.post_of(peer);
+    if (post.bytes == work_->bytes() && post.parity < 2) continue;
     end({Code::kInternal, "rank " + std::to_string(host_->rank(peer.index).world_rank) + " announced " +
                               std::to_string(post.bytes) + " bytes where this rank has " +
-                              std::to_string(bytes_) + "; please report it."});
+                              std::to_string(work_->bytes()) + "; please report it."});
     return true;
   }
-  if (bytes_ <= kInlineBytes) {
-    how_ = "inline";
-    reduce_posts();
-    end(Status::ok());
-    return true;
+  how_ = work_->choose();
+  state_ = CallState::kRunning;
+  run();
+  return true;
+}
+
+bool LocalBackend::run() {
+  switch (work_->advance()) {
+    case LocalTurn::kWaits:
+      return false;
+    case LocalTurn::kMoved:
+      break;
+    case LocalTurn::kOver:
+      end(Status::ok());
+      break;
+    case LocalTurn::kOthersRead:
+      state_ = CallState::kLeaving;
+      break;
+    case LocalTurn::kFailed:
+      end({Code::kInternal, "a rank of this host published addresses outside its memory; please report it."});
+      break;
   }
-  const bool all_registered = shows_registered_ && std::ranges::all_of(peers_, [&](const Peer& peer) {
-                                return post_of(peer).is_registered != 0;
-                              });
-  if (all_registered) {
-    how_ = "registered";
-    reduced_to_ = 0;
-    state_ = CallState::kRegistered;
-    return true;
-  }
-  if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1)) {
-    if (shows_registered_) {  // another rank's tensors are not, so mine go through the one-shot buffer, too
-      load_range(0, segments_.count(), host_->my_control_block().one_shot[calls_ % 2]);
-      publish(&Progress::staged, 1);
-    }
-    how_ = "one_shot";
-    state_ = CallState::kCopied;
-    return true;
-  }
-  how_ = "staged";
-  chunk_elements_ = kChunkBytes / element_;
-  chunks_ = (segments_.count() + chunk_elements_ - 1) / chunk_elements_;
-  contributed_ = reduced_ = taken_ = 0;
-  state_ = CallState::kStaged;
   return true;
 }
 
 // A post with the same sequence but another generation announces a cancelled call of the peer, which will use
 // that sequence again.
 bool LocalBackend::have_arrived() const {
-  return std::ranges::all_of(peers_, [&](const Peer& peer) {
-    return load_shared(post_of(peer).arrived) == arrival(peer.sequence, call_.generation);
+  return std::ranges::all_of(call_.peers, [&](const LocalPeer& peer) {
+    return load_shared(call_.post_of(peer).arrived) == arrival_of(peer.sequence, call_.call.generation);
   });
-}
-
-const Post& LocalBackend::post_of(const Peer& peer) const {
-  return host_->mailbox_of(peer.index).posts[peer.sequence % 2];
-}
-
-// A peer that has announced a later call is done with this one, because it ends one call before it
-// starts the next.
-bool LocalBackend::has_finished(const User& user) const {
-  const Mailbox& mailbox = host_->mailbox_of(user.index);
-  return load_shared(mailbox.progress.finished) >= user.sequence ||
-         std::max(load_shared(mailbox.posts[0].arrived), load_shared(mailbox.posts[1].arrived)) >=
-             arrival(user.sequence + 1);
-}
-
-bool LocalBackend::is_free(const std::vector<User>& users) const {
-  return std::ranges::all_of(users, [&](const User& user) { return has_finished(user); });
-}
-
-void LocalBackend::note_users(std::vector<User>& users) const {
-  users.clear();
-  for (const Peer& peer : peers_) users.push_back({.index = peer.index, .sequence = peer.sequence});
-}
-
-bool LocalBackend::is_registered() const {
-  const memory::SharedMemory* arena = host_->rank(host_->me()).arena;
-  if (arena == nullptr || segments_.segments().size() > kMaxRegisteredSegments) return false;
-  return std::ranges::all_of(segments_.segments(), [&](const Segment& segment) {
-    const size_t bytes = static_cast<size_t>(segment.count) * element_;
-    return bytes == 0 || (arena->holds(segment.input, bytes) && arena->holds(segment.output, bytes));
-  });
-}
-
-void LocalBackend::show_table() {
-  SegmentAddress* table = host_->my_control_block().tables[calls_ % 2];
-  const memory::SharedMemory& arena = *host_->rank(host_->me()).arena;
-  for (const Segment& segment : segments_.segments()) {
-    *table++ = segment.count == 0 ? SegmentAddress{}
-                                  : SegmentAddress{.input = arena.offset_of(segment.input),
-                                                   .output = arena.offset_of(segment.output)};
-  }
-}
-
-// Writes my contribution to [begin, end): prescaled, or identity elements if this rank has no input.
-void LocalBackend::load_range(size_t begin, size_t end, std::byte* to) const {
-  segments_.for_range(begin, end, [&](size_t index, size_t within, size_t at, size_t size) {
-    load(call_.spec, call_.prescale, segments_.segments()[index], within, size, to + (at - begin) * element_);
-  });
-}
-
-void LocalBackend::publish(uint64_t Progress::*field, uint64_t chunks) {
-  for (const Peer& peer : peers_) {
-    store_shared(host_->my_mailbox(peer.index).progress.*field, progress_of(peer.sequence, chunks));
-    host_->ring(peer.index);
-  }
-}
-
-void LocalBackend::leave() {
-  for (const Peer& peer : peers_) {
-    store_shared(host_->my_mailbox(peer.index).progress.finished, peer.sequence);
-    host_->ring(peer.index);
-  }
 }
 
 void LocalBackend::end(const Status& status) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;
   state_ = CallState::kIdle;
-  finished_.push_back({.id = call_.id, .status = status, .how = how_});
+  finished_.push_back({.id = call_.call.id, .status = status, .how = how_});
 }
 
 bool LocalBackend::prepare_sleep() {
@@ -263,9 +164,9 @@ void LocalBackend::cancel(CallId, std::span<const int32_t>) {
   if (state_ == CallState::kIdle) return;  // the call has failed already
   RUEDA_CHECK(state_ == CallState::kWaitingForBuffer || state_ == CallState::kPosted,
               "a call that all members have started cannot be cancelled");
-  for (const Peer& peer : peers_) host_->return_sequence(peer.index);
-  if (state_ == CallState::kPosted && bytes_ > kInlineBytes)
-    one_shot_users_[calls_ % 2].clear();  // the one-shot buffer was free before
+  for (const LocalPeer& peer : call_.peers) host_->return_sequence(peer.index);
+  if (state_ == CallState::kPosted && !work_->is_inline())
+    one_shot_users_[call_.parity].clear();  // the one-shot buffer was free before
   --calls_;
   end(Status::ok());
 }

@@ -1,0 +1,86 @@
+// Several ranks of one host in one thread; a seeded generator chooses which one moves next.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "backend_queue.h"
+#include "rueda/backend/local/local.h"
+#include "rueda/memory/arena.h"
+
+namespace rueda::backend_test {
+
+using backend::Done;
+using backend::HostRank;
+using backend::LocalBackend;
+
+class Ranks {
+ public:
+  explicit Ranks(size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+      control_blocks_.push_back(memory::SharedMemory::create(backend::kControlBlockBytes).value());
+      arenas_.push_back(memory::Arena::create(64 << 20).value());
+      doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
+    }
+    for (size_t me = 0; me < size; ++me) {
+      std::vector<HostRank> seen;
+      for (size_t i = 0; i < size; ++i) {
+        HostRank rank;
+        rank.world_rank = static_cast<Rank>(i);
+        rank.control_block =
+            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())), backend::kControlBlockBytes,
+                                        backend::kControlBlockBytes)
+                .value();
+        rank.doorbell = UniqueFd(dup(doorbells_[i].get()));
+        if (i == me)
+          rank.arena = &arenas_[i]->memory();
+        else
+          rank.adopted_arena =
+              memory::SharedMemory::adopt(UniqueFd(dup(arenas_[i]->memory().fd())), 1, size_t{1} << 40)
+                  .value();
+        seen.push_back(std::move(rank));
+      }
+      backends_.emplace_back(
+          std::make_unique<LocalBackend>(std::make_shared<backend::LocalHost>(std::move(seen), me)));
+    }
+  }
+
+  Queue<LocalBackend>& at(size_t rank) { return backends_[rank]; }
+  memory::Arena& arena(size_t rank) { return *arenas_[rank]; }
+  [[nodiscard]] size_t size() const { return backends_.size(); }
+  bool has_rung(size_t rank) {
+    uint64_t rings = 0;
+    return read(doorbells_[rank].get(), &rings, sizeof(rings)) == static_cast<ssize_t>(sizeof(rings));
+  }
+
+  // Until `expected` calls are done on each rank of `who`.
+  void run(const std::vector<size_t>& who, size_t expected, std::mt19937_64& random) {
+    std::vector<std::vector<Done>> done(size());
+    for (int round = 0; round < 2'000'000; ++round) {
+      const bool is_over = std::ranges::all_of(who, [&](size_t r) { return done[r].size() == expected; });
+      if (is_over) break;
+      const size_t rank = who[random() % who.size()];
+      at(rank).progress(done[rank]);
+    }
+    for (const size_t rank : who) {
+      ASSERT_EQ(done[rank].size(), expected) << "rank " << rank << " hangs";
+      for (const Done& one : done[rank]) EXPECT_TRUE(one.status.is_ok()) << one.status.why;
+    }
+  }
+
+ private:
+  std::vector<memory::SharedMemory> control_blocks_;
+  std::vector<std::unique_ptr<memory::Arena>> arenas_;
+  std::vector<UniqueFd> doorbells_;
+  std::deque<Queue<LocalBackend>> backends_;
+};
+
+}  // namespace rueda::backend_test
