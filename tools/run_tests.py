@@ -102,10 +102,9 @@ def build(tally: Tally, preset: str, targets: List[str]) -> bool:
 
 # Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
-# Test programs that start no thread.
+# Test programs that start no thread: neither their tests nor what they test.
 ONE_THREAD = tuple(
-    f"{module}_test"
-    for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "preflight", "schedule")
+    f"{module}_test" for module in ("bench", "control", "doctor", "kernels", "preflight", "schedule")
 )
 RELEASE = Suite("release")
 ASAN = Suite(
