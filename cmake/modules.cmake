@@ -3,8 +3,6 @@
 find_library(RUEDA_LIBCRYPTO NAMES libcrypto.a REQUIRED)  # static: the wheel depends on glibc alone
 find_library(RUEDA_LIBYAML NAMES libyaml.a REQUIRED)      # the same; for `rueda run --config-file`
 if(RUEDA_BUILD_TESTS)
-  enable_testing()
-  include(GoogleTest)
   find_package(GTest REQUIRED)
   find_library(RUEDA_RAPIDCHECK NAMES rapidcheck REQUIRED)  # Debian: librapidcheck-dev
   add_custom_target(rueda_tests)  # every C++ test program; their paths are listed in tests.txt of the build tree
@@ -43,8 +41,6 @@ function(rueda_module_test name)
   if(tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main ${RUEDA_RAPIDCHECK})
-    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-                         DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
     add_dependencies(rueda_tests ${name}_test)
     set_property(GLOBAL APPEND PROPERTY RUEDA_TEST_PROGRAMS ${name}_test)
   endif()

@@ -72,20 +72,13 @@ foreach(file tcp/channel sim/sim)
 endforeach()
 include(${CMAKE_SOURCE_DIR}/cmake/package.cmake)
 
-# Programs that tests start in several copies, by hand or under a launcher.
-if(RUEDA_BUILD_TESTS AND EXISTS ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvous_probe.cc)
+# Programs that tests start in several copies.
+if(RUEDA_BUILD_TESTS)
+  # Meets the others; tests/multiprocess/test_rendezvous.py starts it by hand and under launchers.
   add_executable(rendezvous_probe ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvous_probe.cc)
   target_link_libraries(rendezvous_probe PRIVATE rueda_store)
-  find_program(RUEDA_PYTHON NAMES python3 python HINTS ${CMAKE_SOURCE_DIR}/.venv/bin NO_CMAKE_ENVIRONMENT_PATH)
-  foreach(how file tcp seed openmpi mpich mpich-port torchrun)
-    add_test(NAME multiprocess.ranks_meet_by_${how} COMMAND ${RUEDA_PYTHON}
-      ${CMAKE_SOURCE_DIR}/tests/multiprocess/meet_by.py $<TARGET_FILE:rendezvous_probe> ${how})
-    set_tests_properties(multiprocess.ranks_meet_by_${how} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
-  endforeach()
-endif()
-if(RUEDA_BUILD_TESTS)
   # One rank of random programs over MPI; tests/multiprocess/test_mpi.py starts it under each mpirun.
   add_executable(mpi_programs ${CMAKE_SOURCE_DIR}/tests/multiprocess/mpi_programs.cc)
   target_link_libraries(mpi_programs PRIVATE rueda_runtime GTest::gmock GTest::gtest_main)
-  add_dependencies(rueda_tests mpi_programs)
+  add_dependencies(rueda_tests rendezvous_probe mpi_programs)
 endif()

@@ -7,7 +7,7 @@
 A run is: the C++ test programs of build/release and then pytest, beside the busy processes; at last, without
 them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
 those that fails runs once more and counts as flaky if it then passes. With arguments for pytest there is no
-C++. Logs and reports lie in build/busy/. The exit status is 1 if a test failed or was flaky.
+C++. Logs and reports lie in build/busy/. The exit status is 1 if a test failed or was flaky, 2 if none ran.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-from check_results import read_report
+from check_results import died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, run
 
@@ -71,7 +72,7 @@ def run_part(command: List[str], report: Path) -> Outcome:
     with report.with_suffix(".log").open("w") as log:
         status = run(command, PART_LIMIT_S, output=log)
     found = read_report(report)
-    if status not in (0, 1, NOTHING) or (status == 1 and not found.failed):
+    if died(report, 0 if status == NOTHING else status):
         found.failed.append(f"{report.stem} {describe_exit(status)}")
     return Outcome(len(found.passed), found.failed)
 
@@ -105,12 +106,23 @@ def run_all(folder: Path, busy: int, arguments: List[str]) -> Outcome:
     return found
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether there is nothing in this place but what an earlier call has left."""
+    if folder.is_symlink() or not folder.is_dir():
+        return not os.path.lexists(folder)
+    return all(re.fullmatch(r"run-\d+", entry.name) for entry in folder.iterdir())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="the tests, several times, on a machine that is kept busy")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--busy", type=int, default=4, help="processes that use a core each")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "busy", help="a folder for logs")
     options, arguments = parser.parse_known_args()
+    if options.runs < 1:
+        parser.error(f"--runs {options.runs} would test nothing; 1 or more")
+    if not is_ours(options.out):
+        parser.error(f"--out {options.out} would be deleted and is not of an earlier call; name a new folder")
     shutil.rmtree(options.out, ignore_errors=True)
     # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,6 +131,8 @@ def main() -> int:
     for number in range(1, options.runs + 1):
         began = time.monotonic()
         found = everything[number] = run_all(options.out.resolve() / f"run-{number}", options.busy, arguments)
+        if not (found.passed or found.failed or found.flaky):
+            parser.error(f"no test ran: {' '.join(arguments)} selects none, or all are skipped")
         numbers = [number, found.passed, len(found.failed), len(found.flaky), round(time.monotonic() - began)]
         print("| " + " | ".join(map(str, numbers)) + " |", flush=True)
     for number, found in everything.items():

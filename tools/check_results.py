@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from run_command import describe_exit
 
@@ -19,19 +20,25 @@ class Report:
     passed: List[str] = field(default_factory=list)
     failed: List[str] = field(default_factory=list)
     skipped: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
+    why: Dict[str, str] = field(default_factory=dict)  # of the tests that failed
+    is_whole: bool = True
 
 
 def read_report(report: Path) -> Report:
-    """A run that died may leave none, which is like an empty one."""
+    """A run that died may leave none or half of one, which is like an empty one."""
     found = Report()
-    if not report.exists():
-        return found
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
+    try:
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return Report(is_whole=False)
+    for case in cases:
         # Where several processes share the tests, a name ends in the group that stayed together.
         name = f"{case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
         skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
+        failures = [part for part in case if part.tag in ("failure", "error")]
+        if failures:
             found.failed.append(name)
+            found.why[name] = failures[0].text or failures[0].get("message") or ""
         elif skipped is not None or case.get("result") == "skipped":
             message = (skipped.get("message") if skipped is not None else None) or "no reason given"
             if skipped is not None and skipped.text and message == "collection skipped":
@@ -44,7 +51,8 @@ def read_report(report: Path) -> Report:
 
 def died(report: Path, status: int) -> bool:
     """Whether a run ended otherwise than by its tests' results."""
-    return status not in (0, 1) or not report.exists() or (status == 1 and not read_report(report).failed)
+    found = read_report(report)
+    return status not in (0, 1) or not found.is_whole or (status == 1 and not found.failed)
 
 
 @dataclass
@@ -54,6 +62,7 @@ class Tally:
     passed: List[str] = field(default_factory=list)
     failures: List[str] = field(default_factory=list)
     flaky: List[str] = field(default_factory=list)  # failed once and passed whenever repeated
+    why_flaky: Dict[str, str] = field(default_factory=dict)  # what the first run said
     skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
     details: List[str] = field(default_factory=list)  # of failures: printed at the end
     times: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
@@ -66,15 +75,25 @@ class Tally:
         else:
             self.failures.append(f"{name}: {why}" if why else name)
 
-    def add_report(self, label: str, report: Path, status: int, repeated: Sequence[Path] = ()) -> None:
+    def add_report(
+        self,
+        label: str,
+        report: Path,
+        status: int,
+        repeated: Sequence[Path] = (),
+        printed: Optional[Dict[str, str]] = None,
+    ) -> None:
         """Counts a report. repeated: those of later runs of what failed in it; what passed in each is flaky.
-        A run that died is a failure."""
+        printed: the output of tests that failed, if it says more than the report. A run that died is a
+        failure."""
         found = read_report(report)
         if died(report, status):
             self.failures.append(f"{label}: {describe_exit(status)}")
         again = [set(read_report(later).passed) for later in repeated]
         flaky = [name for name in found.failed if again and all(name in passed for passed in again)]
         self.flaky += [f"{label}: {name}" for name in flaky]
+        why = {**found.why, **(printed or {})}
+        self.why_flaky.update({f"{label}: {name}": why[name] for name in flaky})
         self.passed += [f"{label}: {name}" for name in (*found.passed, *flaky)]
         self.failures += [f"{label}: {name}" for name in found.failed if name not in flaky]
         self.skips += [(f"{label}: {name}", why) for name, why in found.skipped]
@@ -83,6 +102,7 @@ class Tally:
         self.passed += other.passed
         self.failures += other.failures
         self.flaky += other.flaky
+        self.why_flaky.update(other.why_flaky)
         self.skips += other.skips
         self.details += other.details
         self.times += other.times
@@ -106,6 +126,12 @@ def repeat(report: Path, times: int, again: Callable[[List[str], int], Path]) ->
     return reports
 
 
+def read_last(text: str, lines: int = 60) -> str:
+    """The end of what a test said: there pytest and googletest tell what was wrong."""
+    parts = text.strip().splitlines()
+    return "\n".join([f"({len(parts) - lines} lines before)"] * (len(parts) > lines) + parts[-lines:])
+
+
 def print_end(tally: Tally, seconds: float) -> None:
     """The summary; its last line counts the tests."""
     reasons: Dict[Tuple[str, str], int] = Counter(
@@ -116,10 +142,12 @@ def print_end(tally: Tally, seconds: float) -> None:
     for text in tally.details:
         print(text)
     for name in tally.flaky:
-        print(f"FLAKY {name}: failed once, passed whenever it was repeated")
+        print(f"FLAKY {name}: failed once, passed whenever it was repeated. The first time:")
+        print(textwrap.indent(read_last(tally.why_flaky.get(name, "")), "    "))
     for name in tally.failures:
         print(f"FAILED {name}")
     for name, part_seconds in [*tally.times, ("everything", seconds)]:
         print(f"{name:<24}{part_seconds:>7.0f} s")
+    print(f"{len(tally.flaky)} flaky")
     counts = f"{len(tally.passed)} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped"
     print(counts, flush=True)

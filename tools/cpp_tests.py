@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Dict, List, Optional, Tuple
 
-from check_results import TIMES, Tally, died, read_report, repeat
+from check_results import TIMES, Tally, died, read_last, read_report, repeat
 from run_command import ROOT, run
 
 BUILD = ROOT / "build"
 
 # LeakSanitizer is a part of AddressSanitizer and writes where that one does.
 SANITIZER_OPTIONS = ("ASAN_OPTIONS", "TSAN_OPTIONS")
-FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1"  # abort() shows its stack
+# abort() shows its stack. A finding does not end a program as a failed test does, with status 1.
+FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1:exitcode=66"
+# What they write about the children of passing tests: an abort that is expected, a request for memory that is
+# refused, and a thread that a forked child may not start. The end of the program itself is counted anyway.
+EXPECTED = re.compile(
+    r"Sanitizer: ABRT |Sanitizer can not provide|Sanitizer failed to allocate|after multi-threaded fork"
+)
 # Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
 # AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
 NO_GUESSES = "intercept_tls_get_addr=0"
@@ -34,6 +42,7 @@ class Suite:
     left_out: str = ""  # a filter of googletest
     programs_left_out: Tuple[str, ...] = ()
     _failed: List[Attempt] = field(default_factory=list)
+    _has_run: bool = False
 
     def programs(self) -> List[Path]:
         """Of a configured build tree."""
@@ -43,6 +52,7 @@ class Suite:
     def run(self, tally: Tally, machine_is_free: threading.Event) -> None:
         """All tests but those that measure the clock: one program at a time, two while the machine is free.
         What fails waits for run_alone to be repeated and counted."""
+        self._has_run = True
         left_out = ":".join(part for part in (self.left_out, ALONE) if part)
         waiting: SimpleQueue[Attempt] = SimpleQueue()
         for program in self.programs():
@@ -50,27 +60,32 @@ class Suite:
             for shard in range(shards):
                 waiting.put(Attempt(self, program, "", f"-{left_out}", shard, shards))
         done: List[Attempt] = []
+        planned = waiting.qsize()
         both = [threading.Thread(target=work, args=(waiting, done, free)) for free in (None, machine_is_free)]
         for worker in both:
             worker.start()
         for worker in both:
             worker.join()
+        if len(done) != planned:
+            tally.failures.append(f"{self.preset}: {planned - len(done)} of {planned} runs were not made")
         for attempt in done:
-            if read_report(attempt.report).failed:
+            if not attempt.fault and read_report(attempt.report).failed:
                 self._failed.append(attempt)
             else:
                 attempt.count(tally, times=0)
 
     def run_alone(self, tally: Tally) -> None:
         """What failed beside others, and the tests that measure the clock."""
+        if not self._has_run:
+            return  # the build has failed, and that has been counted
         for attempt in self._failed:
             attempt.count(tally, TIMES)
         left_out = f":-{self.left_out}" if self.left_out else ""
         for program in self.programs():
             if not program.exists():
-                continue  # it was not built, and that has been counted
+                continue  # that has been counted
             attempt = Attempt(self, program, ".alone", ALONE + left_out).run()
-            if died(attempt.report, attempt.status) or not attempt.is_empty():
+            if attempt.fault or died(attempt.report, attempt.status) or not attempt.is_empty():
                 attempt.count(tally, times=1)
 
 
@@ -102,9 +117,18 @@ class Attempt:
         self._label = f"{suite.preset}/{program.name}"
         self.report = self._file("xml")
         self.status = 0
+        self.fault = ""  # why there was no run
 
     def run(self) -> Attempt:
-        for old in (self.report, *self._find_findings()):
+        """A fault of the attempt itself is kept for count: a thread would only print it."""
+        try:
+            self._run()
+        except Exception:
+            self.fault = traceback.format_exc()
+        return self
+
+    def _run(self) -> None:
+        for old in (self.report, *self._find_written()):
             old.unlink(missing_ok=True)
         started = time.monotonic()
         command = [str(self._program), f"--gtest_output=xml:{self.report}", f"--gtest_filter={self._tests}"]
@@ -117,7 +141,6 @@ class Attempt:
             self.status = run(command, limit_s=LIMIT_S, env=env, output=output)
         if self.status != 0 or not self.is_empty():  # few programs have tests that must be alone
             print(f"  {self._label}{self._suffix}: {time.monotonic() - started:.1f} s", flush=True)
-        return self
 
     def is_empty(self) -> bool:
         """Whether it had no test to run."""
@@ -126,18 +149,26 @@ class Attempt:
 
     def count(self, tally: Tally, times: int) -> None:
         """Repeats what failed so often, with nothing beside it, and counts."""
-        failures = len(tally.failures) + len(tally.flaky)
+        if self.fault:
+            tally.failures.append(f"{self._label}{self._suffix}: could not be run")
+            tally.details.append(self.fault)
+            return
+        failures = len(tally.failures)
+        findings = self._find_findings()
+        tests = read_failures(self._file("log"))
         repeated = repeat(self.report, times, self._again)
-        tally.add_report(self._label, self.report, self.status, repeated)
-        if len(tally.failures) + len(tally.flaky) > failures:
-            tally.details += [f"{self._label}: {read_head(file)}" for file in self._find_findings()]
-            log = read_failures(self._file("log"), self.status)
+        tally.add_report(self._label, self.report, self.status, repeated, tests)
+        for finding in findings:
+            tally.failures.append(f"{self._label}{self._suffix}: a sanitizer's finding, {finding.name}")
+            tally.details.append(f"{self._label}: {read_head(finding)}")
+        if len(tally.failures) > failures:
+            log = "\n".join([*map(read_last, tests.values()), *read_end(self._file("log"), self.status)])
             tally.details.append(f"{self._label}: {log}")
 
     def _again(self, failed: List[str], number: int) -> Path:
         suffix = f"{self._suffix}.repeated-{number}"
         attempt = Attempt(self._suite, self._program, suffix, ":".join(failed)).run()
-        if died(attempt.report, attempt.status):
+        if attempt.fault or died(attempt.report, attempt.status) or attempt._find_findings():
             attempt.report.unlink(missing_ok=True)  # what it says counts for nothing
         return attempt.report
 
@@ -145,9 +176,18 @@ class Attempt:
         return BUILD / self._suite.preset / f"{self._program.name}{self._suffix}.{ending}"
 
     def _find_findings(self) -> List[Path]:
-        """What a sanitizer wrote: one file per process."""
+        """What a sanitizer wrote and no test expects: one file per process."""
+        return [path for path in self._find_written() if is_finding(path.read_text(errors="replace"))]
+
+    def _find_written(self) -> List[Path]:
         findings = self._file("findings")
         return sorted(findings.parent.glob(f"{findings.name}.*"))
+
+
+def is_finding(text: str) -> bool:
+    """Whether a file of a sanitizer says more than what tests expect."""
+    said = [line for line in text.splitlines() if "Sanitizer" in line or "runtime error:" in line]
+    return not said or not all(EXPECTED.search(line) for line in said)
 
 
 def read_head(path: Path, lines: int = 40) -> str:
@@ -156,15 +196,17 @@ def read_head(path: Path, lines: int = 40) -> str:
     return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
 
 
-def read_failures(log: Path, status: int, lines: int = 60) -> str:
-    """From the output of a test program: the tests that failed, and the end if it died."""
-    text = log.read_text(errors="replace").splitlines()
-    found: List[str] = []
+def read_failures(log: Path) -> Dict[str, str]:
+    """From the output of a test program: what each test that failed has printed."""
+    found: Dict[str, str] = {}
     test: List[str] = []
-    for line in text:
+    for line in log.read_text(errors="replace").splitlines():
         test = [line] if line.startswith("[ RUN ") else [*test, line]
         if line.startswith("[  FAILED  ]") and "ms)" in line:
-            found += test
-    if status not in (0, 1):
-        found += text[-lines:]  # its last test has no end
-    return "\n".join(found[: 4 * lines])
+            found[test[0].split()[-1]] = "\n".join(test)
+    return found
+
+
+def read_end(log: Path, status: int, lines: int = 60) -> List[str]:
+    """The last lines of a program that died: its last test has no end."""
+    return [] if status in (0, 1) else log.read_text(errors="replace").splitlines()[-lines:]

@@ -2,14 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
-from typing import IO, Dict, List, Optional
+from typing import IO, Dict, List, Optional, Set
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMED_OUT = 1 << 16  # beside exit statuses and signals
+
+
+class Stopped(Exception):
+    """No command is started any more."""
+
+
+class _Running:
+    """The process groups of all threads. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: Set[int] = set()
+        self._is_over = False
+
+    def start(
+        self, command: List[str], output: Optional[IO[str]], env: Dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_over:
+                raise Stopped(f"not run: {' '.join(command[:6])}")
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            )
+            self._groups.add(process.pid)
+            return process
+
+    def remove(self, group: int) -> None:
+        with self._lock:
+            self._groups.discard(group)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        with self._lock:
+            self._is_over = True
+            for group in self._groups:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, number)
+
+
+_running = _Running()
+
+
+def end_all(number: signal.Signals) -> None:
+    """Sends a signal to everything that run has started, in any thread, and lets it start nothing more."""
+    _running.signal_all(number)
 
 
 def run(
@@ -20,16 +72,7 @@ def run(
 ) -> int:
     """Streams the output, or writes it to a file; returns exit status, -signal, or TIMED_OUT (then all its
     processes are killed)."""
-    full_env = {**os.environ, **(env or {})}
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=full_env,
-        start_new_session=True,
-    )
+    process = _running.start(command, output, {**os.environ, **(env or {})})
     try:
         return process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -38,6 +81,7 @@ def run(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        _running.remove(process.pid)
 
 
 def describe_exit(status: int) -> str:

@@ -8,7 +8,7 @@ time, it is printed as FLAKY and does not fail the whole.
 
 At the end come the failures, the reasons of skips and the time of each stage; the last line is
 ``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]`` runs some
-stages. The names of all checks that passed are in build/checks.txt.
+stages. The names of all checks that passed are in build/checks.txt. Ctrl-C and SIGTERM end what runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ import build_wheel
 from check_results import TIMES, Tally, print_end
 from cpp_tests import FOR_ALL_SANITIZERS, NO_GUESSES, Suite
 from python_tests import PythonTests
-from run_command import ROOT, run
+from run_command import ROOT, end_all, run
 
 BUILD = ROOT / "build"
 PYTHON_FOLDERS = ["python", "compat", "tools", "tests", "examples", "bench"]
@@ -101,10 +102,9 @@ def build(tally: Tally, preset: str, targets: List[str]) -> bool:
 
 # Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
-# Test programs that start no thread.
+# Test programs that start no thread: neither their tests nor what they test.
 ONE_THREAD = tuple(
-    f"{module}_test"
-    for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "preflight", "schedule")
+    f"{module}_test" for module in ("bench", "control", "doctor", "kernels", "preflight", "schedule")
 )
 RELEASE = Suite("release")
 ASAN = Suite(
@@ -235,16 +235,68 @@ def run_stage(tally: Tally, name: str, stage: Callable[[Tally], None]) -> None:
 
 
 class Lane(threading.Thread):
-    """Stages that run one after the other, beside those of other lanes."""
+    """A thread for stages that run one after the other."""
 
-    def __init__(self, stages: List[str]) -> None:
+    def __init__(self, stages: Dict[str, Callable[[Tally], None]]) -> None:
         super().__init__(daemon=True)
         self.tally = Tally()
         self._stages = stages
 
     def run(self) -> None:
-        for name in self._stages:
-            run_stage(self.tally, name, STAGES[name])
+        for name, stage in self._stages.items():
+            run_stage(self.tally, name, stage)
+
+
+ENDING_S = 10.0  # for pytest and its tests to end what they have started
+
+
+def raise_signal(number: int, frame: object) -> None:
+    """A second one must not disturb the end."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
+
+
+class Lanes:
+    """All lanes of this run. Main thread only: a signal interrupts it while the others wait for programs."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._started: List[Lane] = []
+
+    def run(self, *lanes: Lane) -> None:
+        """Side by side. The first of two is Python's."""
+        for lane in lanes:
+            self._started.append(lane)
+            lane.start()
+        for lane in lanes:
+            lane.join()
+            if len(lanes) > 1:
+                python_is_done.set()
+        for lane in lanes:
+            self.tally.add(lane.tally)
+
+    def end(self) -> None:
+        """Whatever still runs ends: pytest as by Ctrl-C, and after a while by force."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            end_all(number)
+            end = time.monotonic() + ENDING_S
+            for lane in self._started:
+                if lane.is_alive():
+                    lane.join(max(0.0, end - time.monotonic()))
+
+
+def run_all(lanes: Lanes, wanted: List[str]) -> None:
+    if {"cpp", "python"} & set(wanted):
+        lanes.run(Lane({"release": build_release}))
+    if lanes.tally.failures:  # what an older build does proves nothing
+        left_out = [name for name in wanted if name in ("cpp", "python")]
+        lanes.tally.failures.append(f"{' and '.join(left_out)}: left out, because the release build failed")
+        wanted = [name for name in wanted if name not in left_out]
+    in_python = {name: stage for name, stage in STAGES.items() if name == "python" and name in wanted}
+    others = {name: STAGES[name] for name in wanted if name != "python"}
+    lanes.run(Lane(in_python), Lane(others))
+    lanes.run(Lane({f"{name} alone": stage for name, stage in ALONE.items() if name in wanted}))
 
 
 def main() -> int:
@@ -254,27 +306,21 @@ def main() -> int:
     unknown = set(wanted) - set(STAGES)
     if unknown:
         parser.error(f"unknown stage {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, raise_signal)
     BUILD.mkdir(exist_ok=True)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    tally = Tally()
     begin = time.monotonic()
-    if {"cpp", "python"} & set(wanted):
-        run_stage(tally, "release", build_release)
-        if tally.failures:
-            wanted = [name for name in wanted if name != "cpp"]  # programs of an older build prove nothing
-    lanes = [
-        Lane([name for name in wanted if name == "python"]),
-        Lane([name for name in wanted if name != "python"]),
-    ]
-    for lane in lanes:
-        lane.start()
-    lanes[0].join()
-    python_is_done.set()
-    lanes[1].join()
-    for lane in lanes:
-        tally.add(lane.tally)
-    for name in (name for name in ALONE if name in wanted):
-        run_stage(tally, f"{name} alone", ALONE[name])
+    lanes = Lanes()
+    try:
+        run_all(lanes, wanted)
+    except KeyboardInterrupt as stop:
+        print(
+            f"stopped by {signal.Signals(stop.args[0]).name}; what runs is ended", file=sys.stderr, flush=True
+        )
+        lanes.end()
+        return 128 + int(stop.args[0])
+    tally = lanes.tally
     (BUILD / "checks.txt").write_text("".join(f"{name}\n" for name in sorted(tally.passed)))
     print_end(tally, time.monotonic() - begin)
     return 1 if tally.failures else 0

@@ -5,6 +5,7 @@
 #include <yaml.h>
 
 #include <map>
+#include <set>
 
 #include "cli/numbers.h"
 
@@ -23,8 +24,12 @@ constexpr size_t kMaxLevels = 16;  // two are enough for settings
 
 Status refusal(std::string why) { return {Code::kInvalidArgument, std::move(why)}; }
 
+// Empty beyond the last line.
 std::string_view line_of(std::string_view text, size_t number) {
-  for (; number > 0; --number) text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+  for (; number > 0; --number) {
+    const size_t end = text.find('\n');
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
   return text.substr(0, text.find('\n'));
 }
 
@@ -56,6 +61,7 @@ class SettingsReader {
   struct Level {
     std::string prefix = {};              // of the names in it: "", "params."
     std::optional<std::string> key = {};  // whose value comes next
+    std::set<std::string> keys = {};
     bool is_list = false;
   };
 
@@ -64,7 +70,11 @@ class SettingsReader {
       case YAML_SCALAR_EVENT:
         return put_scalar(event);
       case YAML_ALIAS_EVENT:
-        put({.text = "an alias", .is_scalar = false}, false);
+        return put({.text = "an alias", .is_scalar = false}, false, event.start_mark.line);
+      case YAML_DOCUMENT_START_EVENT:
+        if (has_document_)
+          return about_line(event.start_mark.line, "begins a second document, but one is read");
+        has_document_ = true;
         break;
       case YAML_MAPPING_START_EVENT:
       case YAML_SEQUENCE_START_EVENT:
@@ -85,20 +95,21 @@ class SettingsReader {
     const bool is_plain = scalar.style == YAML_PLAIN_SCALAR_STYLE;
     const bool is_null = text.empty() || (is_plain && (text == "null" || text == "~"));
     if (levels_.empty() && !is_null) return about_line(event.start_mark.line, kNoMapping);
-    put({.text = std::move(text)}, is_null);
-    return Status::ok();
+    return put({.text = std::move(text)}, is_null, event.start_mark.line);
   }
 
   // A key, or its value. A key without a value keeps its default.
-  void put(Value value, bool is_null) {
-    if (levels_.empty() || levels_.back().is_list) return;
+  Status put(Value value, bool is_null, size_t line) {
+    if (levels_.empty() || levels_.back().is_list) return Status::ok();
     Level& level = levels_.back();
     if (!level.key) {
+      if (!level.keys.insert(value.text).second) return about_line(line, "gives a key a second time");
       level.key = std::move(value.text);
-      return;
+      return Status::ok();
     }
     if (!is_null) settings_[level.prefix + *level.key] = std::move(value);
     level.key.reset();
+    return Status::ok();
   }
 
   Status open(const yaml_event_t& event) {
@@ -109,15 +120,18 @@ class SettingsReader {
           fmt::format("{} is nested more than {} levels deep; settings need two", path_, kMaxLevels));
     if (!levels_.empty()) level.prefix = levels_.back().prefix;
     if (!levels_.empty() && levels_.back().key) level.prefix += *levels_.back().key + ".";
-    put({.text = level.is_list ? "a list" : "a mapping", .is_scalar = false}, !level.is_list);
+    const Status status = put({.text = level.is_list ? "a list" : "a mapping", .is_scalar = false},
+                              !level.is_list, event.start_mark.line);
     levels_.push_back(std::move(level));
-    return Status::ok();
+    return status;
   }
 
   [[nodiscard]] Status about_line(size_t line, std::string_view what) const {
     std::string_view raw = line_of(text_, line);
     raw.remove_prefix(std::min(raw.find_first_not_of(" \t\r"), raw.size()));
-    return refusal(fmt::format("line {} of {} {}: {}", line + 1, path_, what, raw.substr(0, 80)));
+    std::string sentence = fmt::format("line {} of {} {}", line + 1, path_, what);
+    if (!raw.empty()) sentence += fmt::format(": {}", raw.substr(0, 80));  // it may be beyond the last
+    return refusal(std::move(sentence));
   }
 
   // libyaml's words for common mistakes, in ours.
@@ -128,7 +142,8 @@ class SettingsReader {
     if (problem == "found unexpected end of stream" && context == "while scanning a quoted scalar")
       return about_line(began.line, "has no closing quote");
     if (problem == "found unknown escape character")
-      return about_line(at.line, R"(has a backslash that is not followed by ", \, t or n)");
+      return about_line(
+          at.line, R"(has a backslash before a letter that YAML gives no meaning there; \\ is a backslash)");
     if (problem == "could not find expected ':'") return about_line(began.line, kNoMapping);
     const std::string_view before = line_of(text_, at.line).substr(0, at.column);
     if (problem == "did not find expected key" && before.find_first_of("\"'") != std::string_view::npos)
@@ -139,6 +154,7 @@ class SettingsReader {
   std::string_view text_, path_;
   yaml_parser_t parser_{};
   std::vector<Level> levels_;
+  bool has_document_ = false;
   Settings settings_;
 };
 

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "launch/batch_hosts.h"
 #include "launch/processes.h"
@@ -16,6 +15,8 @@
 
 namespace rueda::cli {
 namespace {
+
+constexpr size_t kMostBytes = 1 << 20;  // 10 000 hosts with long names; settings need less
 
 const char* get_variable(const char* name) { return getenv(name); }
 
@@ -47,7 +48,15 @@ Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file)
     return Status(Code::kInvalidArgument, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostBytes)
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("cannot read {}: it has more than 1 MiB, which no list of hosts and no settings need",
+                    path));
+  return text;
 }
 
 Result<bool> find_hosts(const HostRequest& request, launch::RunOptions& options) {

@@ -2,8 +2,9 @@
 // only waits. It is a subreaper: when the *worker* is killed, the guardian inherits the processes that the
 // worker had started, and kills them. The worker learns of the guardian's death by its parent-death signal.
 //
-// The agent of `rueda run` (agent.h) and the reapers of Spark, Ray and horovod.runner (reaper.h) are such a
-// pair.
+// The agent of `rueda run` (agent.h) and the reaper below which a process is started (`rueda reap below`,
+// reaper.h) are such a pair. A reaper beside a process that others have started is one process without a
+// guardian.
 #pragma once
 
 #include <signal.h>

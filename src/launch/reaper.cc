@@ -131,8 +131,10 @@ class Reaper {
 
 int reap_below(const std::vector<std::string>& arguments) {
   const std::optional<int> out = descriptor_or_pid(arguments[1]), err = descriptor_or_pid(arguments[2]);
-  if (!out || !err || *out <= STDERR_FILENO || *err <= STDERR_FILENO)
-    return fail("OUT and ERR are descriptors above 2");
+  for (const std::optional<int>& fd : {out, err})
+    if (!fd || *fd <= STDERR_FILENO || fcntl(*fd, F_GETFD) < 0)
+      return fail(
+          fmt::format("OUT and ERR are open descriptors above 2, not {} and {}", arguments[1], arguments[2]));
   ignore_terminal();
   fcntl(*out, F_SETFD, FD_CLOEXEC);
   fcntl(*err, F_SETFD, FD_CLOEXEC);
@@ -204,6 +206,8 @@ int reap_beside(const std::vector<std::string>& arguments) {
   const std::optional<int> owner = descriptor_or_pid(arguments[1]);
   const ProcessLook look = look_at_process(owner.value_or(0), 0);
   if (!owner || !is_alive(look)) return fail("there is no process " + arguments[1]);
+  if (const size_t name = arguments[2].find('='); name == 0 || name == std::string::npos)
+    return fail(fmt::format("the mark of a process is NAME=value, not \"{}\"", arguments[2]));
   const pid_t reaper = fork();
   if (reaper < 0) return fail(fmt::format("cannot fork: {}", std::strerror(errno)));
   if (reaper > 0) return 0;

@@ -16,8 +16,8 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank);
 
 // "compute 12 ms, transfer 3 ms": what takes at least that many nanoseconds.
 std::string shares_text(const Shares& shares, double least);
-// The same of a step, with what most of its waiting and of its transfers were for: "waiting 12 ms, of it 11
-// ms for rank 3".
+// The shares of a step. It also names the rank for which most of the waiting was, and the link on which most
+// of the transfers were: "waiting 12 ms, of it 11 ms for rank 3".
 std::string step_text(const StepSummary& step);
 // How well clocks agree; empty for one host.
 std::string clocks_text(const Summary& summary);

@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional
 
+from harness import PATIENCE
+
 NAMES = ["a", "b"]
 TOOLS = ["ip", "unshare", "nsenter", "ssh", "ssh-keygen"]
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-START_S = 90.0
+START_S = 90.0 * PATIENCE
 
 # The first process of a box. Its input says when the cable is there.
 FIRST_PROCESS = """

@@ -29,9 +29,11 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Optional, Protocol, 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Limits end what hangs. No test measures time by them, so they are long enough for a machine that does much
 # else; a slower one needs more patience.
-_PATIENCE = float(os.environ.get("RUEDA_TEST_PATIENCE", "1"))
-CASE_LIMIT_S = 120.0 * _PATIENCE
-START_LIMIT_S = 120.0 * _PATIENCE
+PATIENCE = float(os.environ.get("RUEDA_TEST_PATIENCE", "1"))
+CASE_LIMIT_S = 120.0 * PATIENCE
+START_LIMIT_S = 120.0 * PATIENCE
+# Longer than any test may take: what is noticed is then noticed otherwise, so at once.
+NO_PEER_TIMEOUT = {"RUEDA_PEER_TIMEOUT_SECONDS": "36000"}
 
 
 # TensorFlow without its log, GPUs and the rounding of oneDNN; read while it is imported.

@@ -1,31 +1,27 @@
-"""Starts several copies of rendezvous_probe and expects every rank to meet all others.
+"""Starts several copies of a program, each of which is to meet the others, by hand or under a launcher."""
 
-    python meet_by.py PROBE openmpi|mpich|mpich-port|torchrun|file|tcp|seed
-
-Exit code 77 (skipped) where the launcher is not installed.
-"""
+from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+from typing import Dict, List
+
+import pytest
+from harness import CASE_LIMIT_S
 
 RANKS = 4
-TIMEOUT_S = 90
 
-
-def launcher_command(probe: str, how: str) -> list[str] | None:
-    commands = {
-        "openmpi": ["mpirun.openmpi", "--oversubscribe", "-np", str(RANKS), probe],
-        "mpich": ["mpirun.mpich", "-n", str(RANKS), probe],
-        "mpich-port": ["mpirun.mpich", "-pmi-port", "-n", str(RANKS), probe],
-        "torchrun": ["torchrun", "--standalone", f"--nproc-per-node={RANKS}", "--no-python", probe],
-    }
-    return commands.get(how)
+LAUNCHERS: Dict[str, List[str]] = {  # a program comes behind
+    "openmpi": ["mpirun.openmpi", "--oversubscribe", "-np", str(RANKS)],
+    "mpich": ["mpirun.mpich", "-n", str(RANKS)],
+    "mpich-port": ["mpirun.mpich", "-pmi-port", "-n", str(RANKS)],
+    "torchrun": ["torchrun", "--standalone", f"--nproc-per-node={RANKS}", "--no-python"],
+}
+BY_HAND = ["file", "tcp", "seed"]
 
 
 def free_port() -> int:
@@ -34,52 +30,61 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def by_hand(probe: str, how: str, environment: dict[str, str], scratch: str) -> str:
+def start_by_launcher(program: Path, how: str, folder: Path) -> str:
+    """What all ranks have printed; fails unless they ended well."""
+    environment = _environment(folder)
+    command = LAUNCHERS[how]
+    if shutil.which(command[0], path=environment["PATH"]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(
+        [*command, str(program)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=CASE_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def start_by_hand(program: Path, how: str, folder: Path) -> str:
+    """The same. how: by which variables the ranks find one another."""
     shared = {
-        "file": {"RUEDA_STORE": f"file://{scratch}/store"},
+        "file": {"RUEDA_STORE": f"file://{folder}/store"},
         "tcp": {"RUEDA_STORE": f"tcp://127.0.0.1:{free_port()}"},
         "seed": {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())},
     }[how]
     names = ("RANK", "WORLD_SIZE") if how == "seed" else ("RUEDA_RANK", "RUEDA_SIZE")
     ranks = [
         subprocess.Popen(
-            [probe],
-            env=environment | shared | {names[0]: str(rank), names[1]: str(RANKS)},
+            [str(program)],
+            env={**_environment(folder), **shared, names[0]: str(rank), names[1]: str(RANKS)},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         for rank in range(RANKS)
     ]
-    output = "".join(rank.communicate(timeout=TIMEOUT_S)[0] for rank in ranks)
-    if any(rank.returncode != 0 for rank in ranks):
-        sys.exit(f"exit codes {[rank.returncode for rank in ranks]}\n{output}")
+    try:
+        output = "".join(rank.communicate(timeout=CASE_LIMIT_S)[0] for rank in ranks)
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
+    assert [rank.returncode for rank in ranks] == [0] * RANKS, output
     return output
 
 
-def main() -> None:
-    probe, how = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as scratch:
-        environment = dict(os.environ, XDG_CONFIG_HOME=scratch)
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        beside_python = Path(sys.executable).parent
-        environment["PATH"] = f"{beside_python}:{environment['PATH']}"
-        command = launcher_command(probe, how)
-        if command is None:
-            output = by_hand(probe, how, environment, scratch)
-        elif shutil.which(command[0], path=environment["PATH"]) is None:
-            sys.exit(77)
-        else:
-            run = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S
-            )
-            output = run.stdout
-            if run.returncode != 0:
-                sys.exit(f"{command} ended with {run.returncode}\n{output}")
-    ranks = sorted(int(rank) for rank in re.findall(rf"^rank (\d+) of {RANKS},", output, re.MULTILINE))
-    if ranks != list(range(RANKS)):
-        sys.exit(f"expected ranks 0 to {RANKS - 1}, saw {ranks}:\n{output}")
-    print(output, end="")
-
-
-if __name__ == "__main__":
-    main()
+def _environment(folder: Path) -> Dict[str, str]:
+    private = ("RUEDA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(private)},
+        "XDG_CONFIG_HOME": str(folder),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }

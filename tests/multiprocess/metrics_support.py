@@ -8,10 +8,10 @@ import subprocess
 import time
 import urllib.request
 
-from harness import library
+from harness import CASE_LIMIT_S, library
 from launch_support import ROOT, RUEDA
 
-PATIENCE_S = 120
+PATIENCE_S = CASE_LIMIT_S
 
 TRAINS = """
 import os, sys, time

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import pytest
-from harness import ROOT, library
+from harness import PATIENCE, ROOT, library
 
 sys.path.insert(0, str(ROOT / "tools"))
 import setup_mpi
 
-LIMIT_S = 120
+LIMIT_S = 120.0 * PATIENCE
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
-from harness import make_job_folder, rank_environment
+from harness import PATIENCE, make_job_folder, rank_environment
 from nursery import Nursery, shared_nursery, torch_imports
 
-LIMIT_S = 90.0  # ends what hangs, also on a machine that does much else
+LIMIT_S = 90.0 * PATIENCE  # ends what hangs, also on a machine that does much else
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional
 
 import pytest
+from harness import PATIENCE
 from meet_by import free_port
 from robust_attack import socket_inodes
 
 TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
-START_S = 90.0
+START_S = 90.0 * PATIENCE
 
 
 def why_not() -> Optional[str]:

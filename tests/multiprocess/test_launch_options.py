@@ -213,7 +213,7 @@ def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
     [
         ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text after the closing quote"),
         ("timeline:\n  filename: 'a\n", "line 2 of {} has no closing quote"),
-        (r'filename: "\q"', 'line 1 of {} has a backslash that is not followed by ", \\, t or n'),
+        (r'filename: "\q"', "line 1 of {} has a backslash before a letter that YAML gives no meaning there"),
         (
             "params:\n  cycle_time_ms: soon\n",
             'params.cycle_time_ms = "soon" in {} has the wrong type',
@@ -223,8 +223,13 @@ def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
         ("[1]", 'line 1 of {} is not "key: value"'),
         ("params:\n  cycle_time_ms: [1]\n", 'params.cycle_time_ms = "a list" in {} has the wrong type'),
         ("a:\n\tb: 1\n", "line 2 of {} is neither YAML nor JSON"),
-        ('{"params": 1\n', "line 2 of {} is neither YAML nor JSON"),
-        ('{"a":' * 200_000 + "1" + "}" * 200_000, "{} is nested more than 16 levels deep"),
+        ('{"params": 1\n', "line 2 of {} is neither YAML nor JSON (did not find expected ',' or '}}')\n"),
+        ("mine: 1\nmine: 2\n", "line 2 of {} gives a key a second time: mine: 2"),
+        ("params:\n  a: 1\n  a:\n", "line 3 of {} gives a key a second time: a:"),
+        ("params:\n  a: 1\nb: 1\nparams: {c: 1}\n", "line 4 of {} gives a key a second time: params:"),
+        ('{"a": 1,\n "a": 1}', 'line 2 of {} gives a key a second time: "a"'),
+        ("a: 1\n---\na: 2\n", "line 2 of {} begins a second document, but one is read: ---"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "{} is nested more than 16 levels deep"),
         ('{"a":' + "[" * 200_000, "{} is nested more than 16 levels deep"),
     ],
 )
@@ -233,6 +238,18 @@ def test_files_that_cannot_be_read_are_refused_in_a_sentence(tmp_path, text, sen
     file.write_text(text)
     status, _, err = run("-np", 1, "--config-file", file, "true")
     assert status == 2 and sentence.format(file) in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--config-file", "--hostfile"])
+def test_a_file_without_end_is_refused_in_a_sentence(option):
+    status, _, err = run("-np", 1, option, "/dev/zero", "true")
+    assert status == 2 and "cannot read /dev/zero: it has more than 1 MiB" in err and err.count("\n") == 1
+
+
+def test_equal_keys_in_two_mappings_and_the_marks_of_one_document_are_taken(tmp_path):
+    file = tmp_path / "settings"
+    file.write_text("---\nparams: {cycle_time_ms: 2}\nmine: [{x: 1}, {x: 2}]\n...\n")
+    assert environments("-np", 1, "--config-file", file)[0]["RUEDA_CYCLE_TIME"] == "2.0"
 
 
 @pytest.mark.parametrize("arguments", [["run", "--help"], ["--version"], ["env"]])

@@ -216,3 +216,22 @@ def test_there_is_no_reaper_for_a_process_that_has_ended():
     )
     assert kept.returncode != 0
     assert f"rueda reap: there is no process {ended.pid}" in kept.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["beside", "PID", "noequals"], 'the mark of a process is NAME=value, not "noequals"'),
+        (["beside", "PID", "=x"], 'the mark of a process is NAME=value, not "=x"'),
+        (["below", "3", "4", "true"], "OUT and ERR are open descriptors above 2, not 3 and 4"),
+        (["below", "1", "2", "true"], "OUT and ERR are open descriptors above 2, not 1 and 2"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_in_a_sentence(arguments, why):
+    with subprocess.Popen(["sleep", "60"]) as owner:  # a reaper that is wrongly started ends with it
+        command = [str(owner.pid) if word == "PID" else word for word in arguments]
+        done = subprocess.run(
+            [RUEDA, "reap", *command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        owner.kill()
+    assert (done.returncode, done.stderr.decode()) == (2, f"rueda reap: {why}\n")

@@ -16,7 +16,7 @@ import launch_support
 import mpi_support
 import pytest
 import slurm_support
-from harness import library
+from harness import PATIENCE, library
 from meet_by import free_port
 from robust_support import Jobs, make_jobs, wait_until
 from slurm_support import make_slurm
@@ -24,7 +24,7 @@ from slurm_support import make_slurm
 __all__ = ["make_jobs", "make_slurm"]  # the fixtures `jobs` and `slurm`
 
 RANKS = 4
-LIMIT_S = 180
+LIMIT_S = 180.0 * PATIENCE
 
 BODY = """
 hvd.init()

@@ -35,3 +35,11 @@ def test_it_runs(block):
         pytest.skip(f"there is no {name}")
     start = functools.partial(fork, imports=IMPORTS[name])
     assert_all_succeed(launch(2, block, {"JAX_PLATFORMS": "cpu"}, start=start))
+
+
+def test_the_ten_lines_show_that_the_ranks_are_equal():
+    block = next(block for block in BLOCKS if "print(f" in block)
+    finished = launch(2, block, start=functools.partial(fork, imports=IMPORTS["torch"]))
+    assert_all_succeed(finished)
+    shown = [re.search(r"rank (\d) of 2: loss \S+, bias (\S+)", one.output) for one in finished]
+    assert [line[1] for line in shown] == ["0", "1"] and shown[0][2] == shown[1][2]

@@ -1,7 +1,5 @@
 """`rueda.spark.run` where executors come and go with the load: Spark refuses barrier stages there."""
 
-import time
-
 import pytest
 import spark_support
 from robust_support import wait_until
@@ -45,10 +43,8 @@ def test_executors_come_for_the_ranks(spark):
 
 
 def test_more_ranks_than_there_can_be_slots_is_a_sentence_with_both_numbers_at_once(spark):
-    started = time.monotonic()
     with pytest.raises(ValueError, match=r"asked for 5 ranks, .* can run 4 tasks at once"):
-        rueda.spark.run(add, num_proc=5)
-    assert time.monotonic() - started < 60  # Spark itself would try for minutes
+        rueda.spark.run(add, num_proc=5, start_timeout=3600)  # longer than the test may take
 
 
 def lose_an_executor():
@@ -65,13 +61,11 @@ def lose_an_executor():
         while b"CoarseGrainedExecutor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(pid, signal.SIGKILL)
-    time.sleep(300)
+    time.sleep(3600)  # longer than the test may take
 
 
 def test_an_executor_that_is_lost_ends_the_job_which_spark_does_not_repeat(spark):
-    started = time.monotonic()
     with pytest.raises(RuntimeError, match="was lost: its Spark task has ended"):
         rueda.spark.run(lose_an_executor, num_proc=4)
-    assert time.monotonic() - started < 250  # not the 300 s of the others
-    wait_until(lambda: not spark.ranks(), 60, "the end of the ranks")
+    wait_until(lambda: not spark.ranks(), 90, "the end of the ranks")
     assert [rank for rank, _, _ in rueda.spark.run(add, num_proc=4)] == [0, 1, 2, 3]

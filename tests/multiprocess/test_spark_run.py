@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -156,12 +155,10 @@ def test_a_rank_that_leaves_early_with_an_exit_code_is_a_failure_and_the_others_
 
         if os.environ["RANK"] == "0":
             os._exit(5)
-        time.sleep(300)
+        time.sleep(3600)  # longer than the test may take
 
-    started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"Rank 0 on 127\.0\.0\.1 \(pid \d+\) ended with exit code 5\."):
         rueda.spark.run(leave, num_proc=2)
-    assert time.monotonic() - started < 250  # not the 300 s of rank 1
 
 
 def test_an_end_without_a_result_and_results_that_cannot_travel_are_named(spark):
@@ -220,12 +217,10 @@ def test_processes_that_a_rank_hides_end_with_it(spark):
 
 
 def test_more_ranks_than_slots_is_a_sentence_with_both_numbers_at_once(spark):
-    started = time.monotonic()
     with pytest.raises(
         ValueError, match="asked for 5 ranks, but this Spark application can run 4 tasks at once"
     ):
-        rueda.spark.run(lambda: 1, num_proc=5)
-    assert time.monotonic() - started < 60  # Spark itself would retry for minutes
+        rueda.spark.run(lambda: 1, num_proc=5, start_timeout=3600)  # longer than the test may take
     with pytest.raises(ValueError, match="num_proc is 0"):
         rueda.spark.run(lambda: 1, num_proc=0)
 
@@ -249,13 +244,12 @@ def test_a_driver_behind_nat_is_dialled_at_its_outer_address_and_its_port(spark,
     if reaches:
         assert rueda.spark.run(lambda: 1, num_proc=2, driver_port=port) == [1, 1]
         return
-    started = time.monotonic()
     with pytest.raises(
         RuntimeError,
         match=rf"cannot use 127\.0\.0\.3:{port}: .* one port and name that port with driver_port\.$",
     ) as caught:
-        rueda.spark.run(lambda: 1, num_proc=2, driver_port=port)
-    assert "\n" not in str(caught.value) and time.monotonic() - started < 90
+        rueda.spark.run(lambda: 1, num_proc=2, start_timeout=3600, driver_port=port)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import sys
 import threading
 
 import pytest
+from harness import CASE_LIMIT_S
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from metrics_support import until
 from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
-PATIENCE_S = 90
-LIMIT_S = 60
+PATIENCE_S = LIMIT_S = CASE_LIMIT_S
 # Rank 1, which is alone on the second host, hangs after some steps, unless it is told to go on.
 PROGRAM = """
 import pathlib, sys, time

@@ -4,7 +4,7 @@ import functools
 import importlib.util
 
 import pytest
-from harness import assert_all_succeed, launch
+from harness import NO_PEER_TIMEOUT, assert_all_succeed, launch
 from nursery import TENSORFLOW, fork
 
 pytest.importorskip("tensorflow")
@@ -32,7 +32,6 @@ def step(x):
 step(tf.ones([1000]))
 if hvd.rank() == 1:
     os._exit(3)
-began = time.monotonic()
 texts = []
 with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     reduced = hvd.allreduce(tf.ones([2]), name="session")
@@ -42,13 +41,12 @@ with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             sys.exit("no error after the death")
         except tf.errors.UnknownError as error:
             texts.append(error.message)
-assert time.monotonic() - began < 60  # not the peer timeout
 assert all("rank 1" in text for text in texts), texts
 """
 
 
 def test_a_dying_rank_ends_the_others_steps_with_its_number():
-    alive, dead = launch(2, DYING, start=start)
+    alive, dead = launch(2, DYING, NO_PEER_TIMEOUT, start=start)
     assert dead.status == 3, dead.output
     assert alive.status == 0, alive.output
 

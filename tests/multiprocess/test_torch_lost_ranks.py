@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from harness import assert_all_succeed
+from harness import NO_PEER_TIMEOUT, assert_all_succeed
 from nursery import launch
 
 PREPARE = """
@@ -24,25 +24,19 @@ def test_a_killed_rank_fails_the_others_at_once(size, transports):
 hvd.init()
 if hvd.rank() == 1:
     hvd.allreduce(torch.ones(2), name="first")
-    print(f"killed at {time.time()}", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 with pytest.raises(hvd.HorovodInternalError, match="ank 1") as caught:
     hvd.allreduce(torch.ones(2), name="first")  # its last bytes may still be on their way
     for i in range(1000):
         hvd.allreduce(torch.ones(1000), name=f"after.{i}")
-print(f"noticed at {time.time()}", flush=True)
 with pytest.raises(hvd.HorovodInternalError):
     hvd.allreduce(torch.ones(1))
 assert hvd.size() > 1  # the topology keeps answering
 hvd.shutdown()
 """
-    finished = run(size, body, transports=transports)
+    finished = run(size, body, environment=NO_PEER_TIMEOUT, transports=transports)
     assert finished[1].status == -9
     assert_all_succeed(finished[:1] + finished[2:])
-    killed = float(finished[1].output.split("killed at ")[1].split()[0])
-    for one in finished[:1] + finished[2:]:
-        noticed = float(one.output.split("noticed at ")[1].split()[0])
-        assert noticed - killed < 20, "not the peer timeout, 30 s"
 
 
 def test_a_killed_rank_is_noticed_without_any_collective_in_flight():
@@ -51,12 +45,11 @@ hvd.init()
 if hvd.rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 from rueda import _core
-deadline = time.monotonic() + 5
-while _core.health() == 0 and time.monotonic() < deadline:
+while _core.health() == 0:
     time.sleep(0.01)
 assert _core.health() == _core.PEER_LOST
 """
-    finished = run(2, body)
+    finished = run(2, body, environment=NO_PEER_TIMEOUT)
     assert_all_succeed(finished[:1])
 
 

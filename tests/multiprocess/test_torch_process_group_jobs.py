@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from harness import ROOT, assert_all_succeed, library
+from harness import NO_PEER_TIMEOUT, ROOT, assert_all_succeed, library
 from launch_support import RUEDA
 from nursery import launch
 
@@ -106,7 +106,6 @@ def test_a_killed_rank_ends_waits_futures_and_ddp_at_once():
     if dist.get_rank() == 1:
         time.sleep(0.5)  # mostly the others wait for it by now; if not, they hear of it when they submit
         os.kill(os.getpid(), signal.SIGKILL)
-    began = time.monotonic()
     for attempt in (
         lambda: dist.all_reduce(torch.ones(2), async_op=True).get_future().wait(),
         lambda: dist.barrier(),
@@ -119,10 +118,9 @@ def test_a_killed_rank_ends_waits_futures_and_ddp_at_once():
             assert "ank 1" in str(error), error
         else:
             raise AssertionError("nothing was raised")
-    assert time.monotonic() - began < 25  # four times; the peer timeout is 30 s
     print("noticed")
     """
-    finished = run(3, body)
+    finished = run(3, body, environment=NO_PEER_TIMEOUT)
     assert finished[1].status == -9
     for rank in (0, 2):
         assert finished[rank].status == 0 and "noticed" in finished[rank].output, finished[rank].output

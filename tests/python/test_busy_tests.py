@@ -40,6 +40,29 @@ def test_a_run_counts_what_passed_and_what_failed_and_repeats_what_measures_the_
     assert "assert False" in (tmp_path / "out/run-2/beside.pytest.log").read_text()
 
 
+def test_a_call_that_tests_nothing_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "test_them.py"
+    file.write_text("def test_passes(): pass")
+    for options, why in (
+        (["--runs", "0"], "--runs 0 would test nothing"),
+        (["--runs", "-3"], "--runs -3 would test nothing"),
+        (["-k", "nonsense"], "no test ran"),
+    ):
+        command = [sys.executable, str(ROOT / "tools/busy_tests.py"), "--busy", "1", *options]
+        command += [f"--out={tmp_path / 'out'}", "-o", f"cache_dir={tmp_path / 'cache'}", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 2 and why in done.stderr, done
+
+
+def test_a_folder_of_others_is_not_deleted(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    command = [sys.executable, str(ROOT / "tools/busy_tests.py"), "--out", str(tmp_path), "-k", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2 and f"--out {tmp_path} would be deleted" in done.stderr
+    assert kept.read_text() == "mine"
+
+
 def test_busy_processes_end_with_their_context() -> None:
     before = set(children())
     with busy_tests.busy_processes(2, 60.0):

@@ -47,7 +47,11 @@ def test_the_last_line_counts_all_lanes_and_flaky_tests_are_named_above_it(count
     check_results.print_end(total, 1.0)
     *above, last = capsys.readouterr().out.splitlines()
     assert last == "4 passed, 2 failed, 2 skipped"
-    assert above.count("FLAKY pytest: tests.a.once: failed once, passed whenever it was repeated") == 2
+    assert above[-1] == "2 flaky"
+    flaky = above.index(
+        "FLAKY pytest: tests.a.once: failed once, passed whenever it was repeated. The first time:"
+    )
+    assert above[flaky + 1] == "    late"
 
 
 @pytest.mark.parametrize(("passes", "runs"), [([True] * 5, 5), ([True, False, True, True, True], 2)])
@@ -102,7 +106,11 @@ def test_a_run_that_died_is_a_failure_whatever_its_report_says(tmp_path, status,
     assert len(tally.failures) == 3 and why in tally.failures[0]
 
 
-def test_a_run_without_a_report_is_a_failure(tmp_path):
+@pytest.mark.parametrize("written", [None, REPORT[:80]])
+def test_a_run_without_a_whole_report_is_a_failure(tmp_path, written):
+    report = tmp_path / "report.xml"
+    if written:
+        report.write_text(written)
     tally = check_results.Tally()
-    tally.add_report("asan/x", tmp_path / "none.xml", 0)
+    tally.add_report("asan/x", report, 0)
     assert len(tally.failures) == 1 and not tally.passed

@@ -349,3 +349,8 @@ def test_vendor_headers_stay_in_their_folder(tidy):
 def test_foreign_exports_are_found(tidy):
     listed = "0000 T rueda_init\n0001 T _ZN5rueda3fooEv\n0002 V crypto_free\n"
     assert tidy.symbols.foreign_exports(listed) == ["_ZN5rueda3fooEv", "crypto_free"]
+
+
+def test_the_folders_that_vendor_headers_may_stand_in_exist(tidy):
+    root = TIDY.parents[1]
+    assert [folder for folder in tidy.text.VENDOR_HEADERS.values() if not (root / folder).is_dir()] == []

@@ -224,13 +224,12 @@ TEST(InitExchange, another_process_than_the_one_that_took_part_may_end_and_so_ma
 TEST(InitExchange, a_rank_lost_before_and_not_back_is_named_soon) {
   const auto store = store::make_memory_store();
   const LostRank lost{1, 2, "rank 1 (host b, pid 7)"};
-  const Nanos start = monotonic_now();
-  InitExchange exchange(*store, 2, 0, 2, Deadline::after(300 * kSecond), &lost, 300 * kMillisecond);
+  const Deadline deadline = Deadline::after(36'000 * kSecond);  // longer than any test may take
+  InitExchange exchange(*store, 2, 0, 2, deadline, &lost, 300 * kMillisecond);
   std::vector<PeerInfo> all;
   ASSERT_TRUE(exchange.publish(PeerInfo{}).is_ok());
   const Status status = exchange.gather(all);
   EXPECT_THAT(status.why, HasSubstr("rank 1 (host b, pid 7) was lost before this init"));
-  EXPECT_LT(monotonic_now() - start, 30 * kSecond);
 }
 
 }  // namespace

@@ -226,7 +226,8 @@ TEST(LinksFailure, by_time_gives_the_last_reason_for_each_peer_that_was_dialled)
                     HasSubstr("RUEDA_INTERFACE")));
 }
 
-TEST(LinksFailure, by_time_comes_later_to_a_rank_that_is_dialled_than_to_the_dialler_who_knows_why) {
+// Alone: it compares how long two ranks wait.
+TEST(LinksFailureAlone, by_time_comes_later_to_a_rank_that_is_dialled_than_to_the_dialler_who_knows_why) {
   TwoWays listener(world("ab", {"far"}), 0), dialler(world("ab", {"far"}), 1);
   listener.far->comes_up = dialler.far->comes_up = false;
   dialler.far->troubles = {{0, "Connection refused"}};

@@ -25,7 +25,7 @@ VENDOR_HEADERS = {
     "mpi.h": "src/rueda/backend/mpi/",
     "cuda": "src/rueda/memory/",
     "pmix": "src/rueda/store/",
-    "infiniband/": "src/rueda/transport/rdma/",
+    "infiniband/": "src/rueda/transport/ucx/",
     "ucp/": "src/rueda/transport/ucx/",
     "hwy/": "src/rueda/kernels/",
     "openssl/": "src/rueda/base/",

@@ -25,7 +25,8 @@ class HostReachability {
   // For so long the host of the rank has acknowledged nothing to this rank: neither on its connection to that
   // rank nor on those to others there. 0: it has, or nothing tells it.
   [[nodiscard]] Nanos host_silence(Rank of, Nanos now) const;
-  // The same of the connection to that rank. After an outage, each connection notices the end for itself.
+  // For so long the rank has acknowledged nothing on its own connection to this rank. After an outage, one
+  // connection may work again before another.
   [[nodiscard]] Nanos silence(Rank of, Nanos now) const;
   // Pairs of hosts that have acknowledged nothing to each other for limit or longer, though both answer this
   // rank. Each is said once, and once more when it is over. held: ranks that do not answer.

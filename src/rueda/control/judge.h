@@ -93,10 +93,11 @@ class Judge {
                                  const std::set<Rank>& told, Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
-  // Whether what happened to the process is said, which has happened before; takes note of it.
+  // Whether this verdict about a process is to be said: not if the same rank had several of late, unless it
+  // lasts. Counts those that are said.
   bool is_said(Verdict& verdict, Nanos now);
   std::vector<Verdict> compare(const Found& processes, Nanos now);
-  // Not the first of several ranks whose host cannot be reached.
+  // Whether the host of this rank cannot be reached and the verdict about a lower rank of that host says so.
   [[nodiscard]] bool is_named_by_its_host(Rank rank, const Found& processes) const;
 
   Options options_;

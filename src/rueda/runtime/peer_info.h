@@ -74,7 +74,8 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw);
 
 // "rank 3 (host b, pid 4711)"
 std::string describe(Rank rank, const PeerInfo& info);
-// For one who reads it where `reader` runs: "rank 3 (host b, pid 7 of its container)" if pids differ there.
+// For a message that `reader` prints: "rank 3 (host b, pid 7 of its container)" if both are on one host, in
+// containers with process ids of their own.
 std::string describe(Rank rank, const PeerInfo& info, const PeerInfo& reader);
 
 // Whether two ranks are on one host, and so share memory and a clock. Two machines may have the same name.

@@ -25,7 +25,8 @@ void remove_token_file(const std::string& path, const std::string& token);
 
 // Where ranks write it, if the user names no file.
 std::string token_file_path(const std::string& folder, int64_t port);
-// Those of a job whose ranks could not do it themselves, whatever its ports were.
+// Removes all token files of a job, whatever its ports were: for a job whose ranks were killed before they
+// could remove theirs.
 void remove_token_files(const std::string& folder, const std::string& token);
 
 }  // namespace rueda::status

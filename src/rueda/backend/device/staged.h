@@ -15,7 +15,7 @@
 // follows from the global order alone, so all members decide alike.
 //
 // Plans: members meet in host memory before anything is written to the device, so a call may be cancelled
-// whenever the other backend can take its calls back. Of such a call, the second section starts when the
+// whenever the other backend can cancel its own. Of such a call, the second section starts when the
 // first has ended: all members have started it then.
 #pragma once
 

@@ -138,7 +138,7 @@ void Execution::finish_step(int32_t index) {
     if (--blockers_[next] == 0) make_ready(next);
 }
 
-// Withdraws posted receives, because members that have taken the call back go on before this rank knows about
+// Withdraws posted receives, because members that have cancelled the call go on before this rank knows about
 // it. What they send then must not meet a receive of this call.
 void Execution::pause() {
   is_paused_ = true;

@@ -21,8 +21,9 @@ class Launched {
   // of the stream. CUDA has 1024.
   static constexpr size_t kMostQueued = 900;
 
-  // What the thread that frees memory asks (any thread): CUDA would let it, and perhaps others, wait for
-  // NCCL's work. The answer may be asked for longer than this object lives.
+  // The function that it returns says whether NCCL has work on the device, for which CUDA would let a thread
+  // that frees memory wait, and perhaps others with it. Any thread may call it, also after the end of this
+  // object.
   [[nodiscard]] std::function<bool()> is_busy() const;
 
   [[nodiscard]] bool has_room(size_t entries) const {

@@ -19,9 +19,9 @@
 //
 // Example: 8 ranks with a GPU each, and a bucket of four float32 gradients of 1 MiB. In the first call of the
 // world the members set it up: each tells which GPU it has, NCCL connects them, and 12 small allreduces
-// measure the fabric. Then, and from the second call on only that: the stream waits for the ready events of
-// the four tensors, packs 4 MiB, runs one ncclAllReduce of 1,048,576 elements, and unpacks; the engine goes
-// on as soon as this is enqueued. In a learned plan a barrier on the host comes before that.
+// measure the fabric. Every call, the first one after that, does this: the stream waits for the ready events
+// of the four tensors, packs 4 MiB, runs one ncclAllReduce of 1,048,576 elements, and unpacks; the engine
+// goes on as soon as this is enqueued. In a learned plan the members first meet at a barrier on the host.
 #pragma once
 
 #include <functional>

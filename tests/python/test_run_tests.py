@@ -1,0 +1,180 @@
+"""tools/run_tests.py and its parts: what cannot be run is a failure, and a signal ends what runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import List
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import check_results  # noqa: E402 (found in tools)
+import cpp_tests  # noqa: E402
+
+# Reports $CASES as a test program of googletest does, beside a sanitizer's $FINDING. A repeated run passes.
+PROGRAM = """#!/bin/sh
+for word; do case "$word" in --gtest_output=*) report="${word#--gtest_output=xml:}" ;; esac; done
+case "$report" in *.alone.*) echo "<testsuites/>" > "$report"; exit 0 ;; esac
+case "$report" in *repeated*) sed 's/<failure.*failure>//' "$CASES" > "$report"; exit 0 ;; esac
+cat "$CASES" > "$report"
+[ -z "$FINDING" ] || echo "$FINDING" > "${ASAN_OPTIONS##*log_path=}.77"
+exit "$STATUS"
+"""
+PASSED = '<testsuites><testsuite><testcase classname="A" name="x"/></testsuite></testsuites>'
+FAILED = PASSED.replace("/>", '><failure message="late"></failure></testcase>')
+
+
+class Programs:
+    """A build tree with test programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "asan"
+        self._folder.mkdir()
+
+    def run(
+        self, *names: str, cases: str = PASSED, status: int = 0, finding: str = ""
+    ) -> check_results.Tally:
+        """names: those that end in "gone" are not there."""
+        listed = [self._folder / name for name in names]
+        (self._folder / "tests.txt").write_text("\n".join(map(str, listed)))
+        for program in listed:
+            if not program.name.endswith("gone"):
+                program.write_text(PROGRAM)
+                program.chmod(0o755)
+        (self._folder / "cases.xml").write_text(cases)
+        environment = {"CASES": str(self._folder / "cases.xml"), "FINDING": finding, "STATUS": str(status)}
+        suite = cpp_tests.Suite("asan", {**environment, "ASAN_OPTIONS": "exitcode=66"})
+        tally, is_free = check_results.Tally(), threading.Event()
+        is_free.set()
+        suite.run(tally, is_free)
+        suite.run_alone(tally)
+        return tally
+
+
+@pytest.fixture(name="programs")
+def make_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    monkeypatch.setattr(cpp_tests, "BUILD", tmp_path)
+    return Programs(tmp_path)
+
+
+def test_a_program_that_cannot_be_started_is_a_failure_and_hides_no_other(programs: Programs) -> None:
+    tally = programs.run("first_gone", "second_gone", "third")
+    assert sorted(tally.failures) == [
+        "asan/first_gone: could not be run",
+        "asan/second_gone: could not be run",
+    ]
+    assert "asan/third: A.x" in tally.passed
+    assert "No such file" in tally.details[0]
+
+
+def test_a_finding_is_a_failure_whatever_the_program_says(programs: Programs) -> None:
+    leak = "==7==ERROR: LeakSanitizer: detected memory leaks"
+    tally = programs.run("one", finding=leak)
+    assert tally.failures == ["asan/one: a sanitizer's finding, one.findings.77"]
+    assert any(leak in text for text in tally.details)
+
+
+def test_a_test_that_passes_when_repeated_does_not_excuse_a_finding(programs: Programs) -> None:
+    tally = programs.run("one", cases=FAILED, status=1)
+    assert tally.flaky == ["asan/one: A.x"] and not tally.failures
+    tally = programs.run("one", cases=FAILED, status=1, finding="==7==ERROR: LeakSanitizer: leaks")
+    assert tally.failures[0] == "asan/one: a sanitizer's finding, one.findings.77"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_finding"),
+    [
+        ("==7==ERROR: AddressSanitizer: ABRT on unknown address 0x1\n    #0 0x7f in raise", False),
+        ("==7==WARNING: AddressSanitizer failed to allocate 0x4000000000000000 bytes", False),
+        (
+            "==7==ThreadSanitizer: starting new threads after multi-threaded fork is not supported. Dying",
+            False,
+        ),
+        ("==7==ERROR: LeakSanitizer: detected memory leaks", True),
+        ("WARNING: ThreadSanitizer: data race (pid=7)\nSUMMARY: ThreadSanitizer: data race a.cc:1", True),
+        ("src/a.cc:3:4: runtime error: signed integer overflow", True),
+        ("==7==ERROR: AddressSanitizer: ABRT on x\n==7==ERROR: LeakSanitizer: detected", True),
+        ("nothing known", True),
+    ],
+)
+def test_what_tests_expect_a_sanitizer_to_say_is_no_finding(text: str, is_finding: bool) -> None:
+    assert cpp_tests.is_finding(text) == is_finding
+
+
+def test_the_log_tells_what_each_failed_test_has_printed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "[ RUN      ] A.good\n[       OK ] A.good (1 ms)\n"
+        "[ RUN      ] A/B.x/0\na.cc:3: Failure\n[  FAILED  ] A/B.x/0, where GetParam() = 1 (2 ms)\n"
+    )
+    assert list(cpp_tests.read_failures(log)) == ["A/B.x/0"]
+    assert "a.cc:3: Failure" in cpp_tests.read_failures(log)["A/B.x/0"]
+
+
+# ---- the whole ----
+
+STAGES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "tools")
+import run_command, run_tests
+folder, builds = Path(sys.argv[1]), sys.argv[2] == "builds"
+run_tests.BUILD = folder
+run_tests.build_release = lambda tally: tally.note("build release", builds)
+def wait(tally):
+    run_command.run(["sh", "-c", f"exec 7> {folder}/held; sleep 300; sleep 300"], 600.0)
+for name in run_tests.STAGES:
+    run_tests.STAGES[name] = lambda tally, name=name: tally.note(f"stage {name}", True)
+run_tests.ALONE.clear()
+if builds:
+    run_tests.STAGES["python"] = run_tests.STAGES["lint"] = wait
+sys.argv[1:] = ["--only", "python,lint,cpp"]
+sys.exit(run_tests.main())
+"""
+
+
+def run_stages(folder: Path, how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", STAGES, str(folder), how]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_that_runs(tmp_path: Path, number: signal.Signals) -> None:
+    run = run_stages(tmp_path, "builds")
+    end = time.monotonic() + 90.0
+    while len(holders(tmp_path / "held")) < 4:  # two shells, each with its child
+        assert run.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+    run.send_signal(number)
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 128 + number and f"stopped by {number.name}" in output
+    assert holders(tmp_path / "held") == []
+
+
+def holders(path: Path) -> List[str]:
+    """The processes that have this file open."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/fd/7") == str(path):
+                found.append(pid)
+        except OSError:
+            continue  # it has ended, or has no such descriptor
+    return found
+
+
+def test_without_a_release_build_no_tests_of_it_run(tmp_path: Path) -> None:
+    run = run_stages(tmp_path, "fails")
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode == 1
+    assert "FAILED python and cpp: left out, because the release build failed" in output
+    assert "stage lint" in output and "stage python" not in output and "stage cpp" not in output
+    assert output.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
