@@ -175,5 +175,22 @@ TEST(ExchangePlan, a_parcel_with_more_chunks_than_can_be_counted_is_left_to_anot
   EXPECT_FALSE(ExchangePlan::can_plan(spec, 128));
 }
 
+TEST(ExchangePlan, short_broadcasts_and_large_alltoalls_of_more_than_two_ranks_are_left_to_another_backend) {
+  schedule::Spec spec{.what = Collective::kBroadcast, .counts = {}, .scale = {}, .segment_counts = {}};
+  EXPECT_TRUE(ExchangePlan::pays(spec, 3)) << "the count is not known yet";
+  spec.count = 32 << 10;  // of float32
+  EXPECT_FALSE(ExchangePlan::pays(spec, 3));
+  EXPECT_TRUE(ExchangePlan::pays(spec, 2));
+  ++spec.count;
+  EXPECT_TRUE(ExchangePlan::pays(spec, 3));
+  spec.what = Collective::kAlltoall;
+  spec.counts.assign(9, int64_t{8 << 20} / 3);
+  EXPECT_TRUE(ExchangePlan::pays(spec, 3));
+  spec.counts.assign(9, int64_t{8 << 20} / 3 + 1);
+  EXPECT_FALSE(ExchangePlan::pays(spec, 3));
+  spec.what = Collective::kAllgather;
+  EXPECT_TRUE(ExchangePlan::pays(spec, 3));
+}
+
 }  // namespace
 }  // namespace rueda::backend::exchange_plan_test

@@ -65,6 +65,8 @@ class ExchangePlan {
  public:
   // Whether it can be planned at all: the counters of chunks are bounded (control_block.h).
   static bool can_plan(const schedule::Spec& spec, size_t ranks);
+  // Whether it is at least as fast as a schedule over channels.
+  static bool pays(const schedule::Spec& spec, size_t ranks);
 
   void assign(const schedule::Spec& spec, const Group& group, std::span<const Segment> segments);
 
