@@ -29,8 +29,7 @@ void relax() {
 bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const Memory& memory) const {
   return memory.kind != MemoryKind::kDevice && spec.op != ReduceOp::kAdasum && group.size() > 1 &&
          std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; }) &&
-         ExchangePlan::can_plan(spec, group.members.size()) &&
-         ExchangePlan::pays(spec, group.members.size());
+         ExchangePlan::can_plan(spec, group.members.size()) && ExchangePlan::pays(spec, group.members.size());
 }
 
 bool LocalBackend::progress(std::vector<Done>& done) {
