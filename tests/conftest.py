@@ -1,6 +1,7 @@
 """Tests run against this checkout: its Python sources and the library of build/release (or RUEDA_LIBRARY)."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,11 +15,14 @@ if "RUEDA_LIBRARY" not in os.environ and (ROOT / "build/release/librueda.so").ex
     os.environ["RUEDA_LIBRARY"] = str(ROOT / "build/release/librueda.so")
 
 
-def pytest_collection_modifyitems(config, items):
-    """Where several processes share the tests, one has all tests of a world or a file."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        world = getattr(item, "callspec", None) and item.callspec.params.get("world")
-        group = f"world {world[0]} {world[1]}" if world else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Where several processes share the tests, one has all tests of a world of ranks, or of a file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByWorldOrFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            world = re.search(r"\d-ranks-[a-z,]+", nodeid.partition("[")[2])
+            return world[0] if world else nodeid.split("::")[0]
+
+    return ByWorldOrFile(config, log)

@@ -159,7 +159,7 @@ def tsan(tally: Tally) -> None:
 
 PYTHON = PythonTests(
     BUILD / "pytest.xml",
-    ["-n", str(int(JOBS) + 1), "--dist", "loadgroup", "-m", "not alone", *PYTHON_TESTS],
+    ["-n", str(int(JOBS) + 1), "--dist", "loadscope", "-m", "not alone", *PYTHON_TESTS],
     limit_s=3600,
 )
 

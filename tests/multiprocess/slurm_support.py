@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -81,8 +82,12 @@ class Slurm:
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN\n"
             for node, port in zip(self.nodes, ports[1:])
         )
+        # MPICH names its shared memory after the job. Two clusters on this machine, or one that was killed
+        # before, must not have a job of the same number.
+        first_job = random.SystemRandom().randrange(1000, 2_000_000)
         return f"""
 ClusterName=test
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser=root
