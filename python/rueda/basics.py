@@ -57,6 +57,11 @@ def is_enabled(name: str) -> bool:
     return (setting(name) or "").strip().lower() in _TRUE_WORDS
 
 
+def is_disabled(name: str) -> bool:
+    """Whether the boolean setting is off, and not merely unset."""
+    return (setting(name) or "").strip().lower() in _FALSE_WORDS
+
+
 class HorovodBasics:
     """The functions that every front end exports. One instance, `basics`, serves the process."""
 

@@ -57,6 +57,17 @@ def both_hooks(body):
     return in_c
 
 
+def trained_for_two_steps():
+    """A model and its optimizer, whose gradients are prepared."""
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss_of(net, batches(1, 1)[0][0]).backward()
+        optimizer.step()
+    return net, optimizer
+
+
 def has_hook_in_c(parameter):
     (hook,) = parameter._post_accumulate_grad_hooks.values()
     return type(hook).__name__ == "builtin_function_or_method"
@@ -182,12 +193,7 @@ def test_a_gradient_of_a_subclass_of_tensor_is_not_read_by_its_address():
 
 @on_every_rank
 def test_an_error_in_the_general_way_comes_out_of_backward():
-    net = model()
-    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss_of(net, batches(1, 1)[0][0]).backward()
-        optimizer.step()
+    net, optimizer = trained_for_two_steps()
     loss_of(net, batches(1, 1)[0][0]).backward()
     with pytest.raises(AssertionError, match="Increase backward_passes_per_step"):
         loss_of(net, batches(1, 1)[0][0]).backward()
@@ -199,12 +205,7 @@ def test_the_hook_keeps_neither_gradients_nor_the_optimizer_alive():
     import gc
     import weakref
 
-    net = model()
-    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss_of(net, batches(1, 1)[0][0]).backward()
-        optimizer.step()
+    net, optimizer = trained_for_two_steps()
     grads = [weakref.ref(parameter.grad) for parameter in net.parameters()]
     reducer = weakref.ref(optimizer._reducer)
     optimizer.zero_grad(set_to_none=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rueda import _core
-from rueda.basics import setting
+from rueda.basics import is_disabled
 from rueda.open_operations import open_operations, writing_back
 from rueda.torch import arena, pending_gradients
 from rueda.torch.pending_gradients import Activity, PendingGradient
@@ -28,7 +28,6 @@ NOT_LOADED = (
     "The hook of gradients in C cannot be used ({why}); the one in Python does the same and takes longer. "
     "Reinstall rueda."
 )
-_FALSE_WORDS = ("0", "false", "no", "off")
 
 
 class Plugin:
@@ -59,7 +58,7 @@ def why_not() -> str:
 
 
 def _load() -> tuple[Plugin | None, str]:
-    if (setting("TORCH_C_HOOK") or "").strip().lower() in _FALSE_WORDS:
+    if is_disabled("TORCH_C_HOOK"):
         return None, OFF
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is None:

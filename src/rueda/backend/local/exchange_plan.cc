@@ -8,6 +8,9 @@ namespace rueda::backend {
 namespace {
 
 constexpr size_t kLaneAlignment = 64;  // a cache line, and a multiple of every element
+// Of what pays among more than two ranks.
+constexpr size_t kLeastBroadcastBytes = 128 << 10;
+constexpr size_t kMostAlltoallBytes = 32 << 20;  // given by a rank
 
 size_t to_lines(size_t bytes) { return (bytes + kLaneAlignment - 1) / kLaneAlignment * kLaneAlignment; }
 
@@ -80,9 +83,6 @@ bool fits_one_shot(const schedule::Spec& spec, size_t ranks) {
     if (one_shot_begin(spec, ranks, from, ranks) > kOneShotBytes) return false;
   return true;
 }
-
-constexpr size_t kLeastBroadcastBytes = 128 << 10;
-constexpr size_t kMostAlltoallBytes = 32 << 20;  // given by a rank
 
 size_t lane_bytes(Collective what, size_t ranks) {
   return gives_all_the_same(what) ? kChunkBytes : kChunkBytes / ranks / kLaneAlignment * kLaneAlignment;
