@@ -3,6 +3,7 @@
 // or a clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -75,6 +76,14 @@ struct Spec {
 
   bool operator==(const Spec&) const = default;
 };
+
+// Whether each member waits for something from every other one, so that none can end such a call before all
+// have started it. The root of a broadcast waits for nobody, and nobody waits for what has no elements.
+inline bool waits_for_all(const Spec& spec) {
+  if (spec.what == Collective::kBroadcast) return false;
+  if (spec.what == Collective::kBarrier) return true;
+  return spec.counts.empty() ? spec.count > 0 : std::ranges::find(spec.counts, 0) == spec.counts.end();
+}
 
 std::string to_string(const Schedule& schedule);  // one step a line, for people and golden tests
 

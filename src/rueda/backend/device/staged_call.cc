@@ -186,9 +186,9 @@ Call StagedCall::inner_call(CallId id) {
   inner.spec = plan.spec;
   inner.segments = {&section.segment, 1};
   inner.activities = nullptr;
-  // The tensors are on the device, so whatever happens in host memory leaves them as they are. A call without
-  // elements must still wait for all members.
-  inner.may_be_cancelled = call.may_be_cancelled && plan.given == 0;
+  // The tensors are on the device, so whatever happens in host memory leaves them as they are. But no member
+  // may be done before all have started.
+  inner.may_be_cancelled = call.may_be_cancelled && !schedule::waits_for_all(plan.spec);
   return inner;
 }
 

@@ -21,18 +21,33 @@ void run_alone(const schedule::Spec& spec, const std::byte* input, std::byte* ou
 // reduced in a separate buffer.
 bool spares_inputs(const Call& call) { return call.segments.size() > 1 || call.group->size() == 2; }
 
+// Whether the output of its only tensor shares memory with the input.
+bool is_in_place(const Call& call) {
+  if (call.segments.size() != 1) return false;
+  const Segment& tensor = call.segments.front();
+  const auto bytes = [&](int64_t elements) {
+    return static_cast<size_t>(elements) * size_of(call.spec.dtype);
+  };
+  const size_t given = bytes(elements_given(call.spec.what, tensor, call.group->me, call.group->size()));
+  const size_t taken = bytes(elements_taken(call.spec.what, tensor, call.group->me, call.group->size()));
+  const auto input = reinterpret_cast<uintptr_t>(tensor.input);
+  const auto output = reinterpret_cast<uintptr_t>(tensor.output);
+  return input < output + taken && output < input + given;
+}
+
 size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) * size_of(call.spec.dtype); }
 
 }  // namespace
 
-// A call that may be cancelled must not change its inputs before all members have started it. If the call
-// does not ensure this itself and its tensors are too large to be copied, a barrier runs first. Every member
-// decides alike: whether the outputs are the inputs, which may differ between members, plays no part.
+// A call that may be cancelled must not end, and must not change its inputs, before all members have started
+// it. If the call does not ensure this itself, and its tensors are too large to be copied, a barrier runs
+// first. Every member decides alike: whether the outputs are the inputs, which may differ between members,
+// plays no part.
 bool CallRunner::needs_start_barrier(const Call& call) const {
-  if (!call.may_be_cancelled || call.spec.what != Collective::kAllreduce) return false;
-  const size_t bytes = bytes_of(call);
-  if (bytes == 0) return true;  // without elements no message would make members wait for one another
-  return !spares_inputs(call) && bytes > context_.options.copied_bytes;
+  if (!call.may_be_cancelled) return false;
+  if (!schedule::waits_for_all(call.spec)) return true;
+  if (call.spec.what != Collective::kAllreduce) return false;
+  return !spares_inputs(call) && bytes_of(call) > context_.options.copied_bytes;
 }
 
 void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded) {
@@ -58,16 +73,16 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
   if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec); !status.is_ok()) end(status);
 }
 
-// A call that may be cancelled is not reduced in place, unless a start barrier protects its inputs.
+// A call that may be cancelled is not reduced in place, unless a start barrier protects its inputs. The
+// output of a reducescatter is in place rarely, and then a part of the input.
 Status CallRunner::load(const Call& call, bool is_discarded) {
   if (is_discarded) {
     packing_.clear();
     return Status::ok();
   }
-  const bool is_in_place =
-      call.segments.size() == 1 && call.segments.front().input == call.segments.front().output;
-  const bool is_copied = call.may_be_cancelled && call.spec.what == Collective::kAllreduce && is_in_place &&
-                         !is_at_start_barrier_ && !spares_inputs(call);
+  const bool writes_input = is_in_place(call) && (call.spec.what == Collective::kReducescatter ||
+                                                  (is_reduction(call.spec.what) && !spares_inputs(call)));
+  const bool is_copied = call.may_be_cancelled && writes_input && !is_at_start_barrier_;
   if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
     context_.broken = packed;  // the other members run the call, and nobody here will receive what they send
     return packed;
@@ -79,12 +94,13 @@ Status CallRunner::load(const Call& call, bool is_discarded) {
 Status CallRunner::prepare(const schedule::Spec& spec) {
   const Group& group = *current_.group;
   const NativeOptions& options = context_.options;
-  auto found = context_.schedules.find_or_make(group, spec, [&]() -> Result<schedule::Schedule> {
+  const auto make = [&]() -> Result<schedule::Schedule> {
     schedule::Topology topology = context_.mesh.topology(group);
     RUEDA_CHECK(topology.size() == group.size(), "the topology describes another group");
     topology.chunk_bytes = options.chunk_bytes;
     return options.maker(spec, topology, group.me);
-  });
+  };
+  auto found = context_.schedules.find_or_make(group, spec, std::ref(make));  // no copy on the heap
   if (!found.is_ok()) return found.status();  // every member gets the same failure
   prepared_ = std::move(found).value();
   how_ = prepared_->schedule.name;
