@@ -179,6 +179,10 @@ typedef struct rueda_request {
   /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL = at once. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
+  /* For names that are new in each call because they contain a running number, as "allreduce.noname.7": the
+   * byte of the name at which the number begins, so that steps that recur are recognised all the same. 0: the
+   * name contains none. */
+  int64_t numbered_at;
 } rueda_request;
 
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). If one of them is

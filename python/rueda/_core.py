@@ -109,6 +109,7 @@ class Request(Structure):
         ("priority", c_int32),
         ("ready", c_void_p),
         ("memory", c_int32),
+        ("numbered_at", c_int64),
     ]
 
 

@@ -83,13 +83,18 @@ def about_to_wait() -> Iterator[None]:
 
 
 def submit(
-    calls: Sequence[Call], process_set: ProcessSet, make_name: Callable[[int, int], str], kind: str
+    calls: Sequence[Call],
+    process_set: ProcessSet,
+    make_name: Callable[[int, int], str],
+    kind: str,
+    numbered_at: int = 0,
 ) -> tuple[int, int]:
     """Submits the calls as one operation.
 
     make_name(number, index) gives the name of each call. kind is the word with which error texts begin
-    ("Allreduce"). Returns (handle number, handle of the engine). Raises if this rank refuses the operation;
-    nothing is counted then.
+    ("Allreduce"). numbered_at: the byte at which the number begins in the names, 0 if they contain none.
+    Returns (handle number, handle of the engine). Raises if this rank refuses the operation; nothing is
+    counted then.
     """
     check_usable()
     set_id = process_set_id(process_set, kind)
@@ -98,7 +103,7 @@ def submit(
     with numbers:
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
-            fill(requests[index], call, set_id, make_name(number, index))
+            fill(requests[index], call, set_id, make_name(number, index), numbered_at)
         engine_handle = start(requests, len(calls), _thread.will_wait)
         return numbers.take(set_id), engine_handle
 
@@ -125,15 +130,23 @@ def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet)
     word, name = naming
     check_name(name)
     count, has_many = len(calls), is_group(naming)
+    before = unnamed(word)
 
     def make_name(number: int, index: int) -> str:
-        base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
+        base = f"{word}.{name}" if name is not None else f"{before}{number}"
         return f"{base}_{index + 1}of{count}" if has_many else base
 
-    return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
+    numbered_at = len(before) if name is None else 0
+    kind = word.removeprefix("grouped_").capitalize()
+    return submit(calls, process_set, make_name, kind, numbered_at)
 
 
-def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
+def unnamed(word: str) -> str:
+    """How the name of an operation without a name begins; its number follows."""
+    return f"{word}.noname."
+
+
+def fill(request: _core.Request, call: Call, set_id: int, name: str, numbered_at: int = 0) -> None:
     root_rank = root_rank_of(call.root_rank)
     try:
         request.prescale, request.postscale = call.prescale, call.postscale
@@ -163,6 +176,7 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
     request.memory = call.memory
     request.ready = call.ready
     request.priority = call.priority
+    request.numbered_at = numbered_at
 
 
 def check_splits(rows: Sequence[int]) -> None:

@@ -91,8 +91,11 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
     """
     requests, handle = (_core.Request * 1)(), c_int64(0)
     policy.check_name(name)
-    request, kind = requests[0], word.capitalize()
-    operations.fill(request, call, 0, f"{word}.{name}")
+    request, kind, before = requests[0], word.capitalize(), operations.unnamed(word)
+    if name is None:
+        operations.fill(request, call, 0, before, numbered_at=len(before))
+    else:
+        operations.fill(request, call, 0, f"{word}.{name}")
     words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
     at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
     arguments = (byref(requests), 1, byref(handle))
@@ -102,7 +105,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
         set_id = operations.process_set_id(process_set, kind)
         with numbers:
             if name is None:
-                request.name = b"%s.noname.%d" % (word.encode(), numbers.next_in_set(set_id))
+                request.name = b"%s%d" % (before.encode(), numbers.next_in_set(set_id))
             request.process_set = set_id
             words[at_input], words[at_output] = source, target
             status = _core.submit_for_wait(*arguments)

@@ -18,7 +18,7 @@
 
 namespace rueda::runtime::random_program {
 
-// One tensor. Its name, shape and terms recur in every step that contains it; its values change.
+// One tensor. Its name and terms recur in every step that contains it; its values change.
 struct Item {
   std::string name;
   Collective what = Collective::kAllreduce;
@@ -30,6 +30,8 @@ struct Item {
   int32_t priority = 0;
   size_t set = 0;  // index in Program::sets
   uint64_t pick = 0;
+  bool is_steady = false;    // ranks give as many rows in every step
+  bool is_numbered = false;  // the name contains a number, which grows from step to step
 
   [[nodiscard]] bool is_in_place() const { return pick % 2 == 0; }
   [[nodiscard]] Rank root(const std::vector<Rank>& members) const { return members[pick % members.size()]; }
@@ -74,7 +76,11 @@ class Program {
     sets.push_back(subset(1 + (first + 1 + random_() % (subsets - 1)) % subsets));
     std::vector<std::vector<Item>> models(2);
     for (std::vector<Item>& model : models)
-      for (uint64_t i = 3 + random_() % 5; i > 0; --i) model.push_back(item(Collective::kAllreduce, 0));
+      for (uint64_t i = 3 + random_() % 5; i > 0; --i) {
+        Item& made = model.emplace_back(item(i % 2 == 0 ? any_collective() : Collective::kAllreduce, 0));
+        made.is_steady = true;
+        made.is_numbered = random_() % 3 == 0;
+      }
     for (Item& one : models[0]) one.priority = 0;  // tensors with a priority are in no plan
     // Every other block only recurs, or no plan would ever be learned.
     for (int i = 0; i < 12; ++i) {
@@ -111,7 +117,11 @@ class Program {
     block.kind = one_of(kKinds);
     block.repeats = 1 + static_cast<int>(random_() % 3);
     if (block.kind == Kind::kUneven || random_() % 3 == 0) block.items = model;
-    if (block.kind == Kind::kUneven) return;
+    if (block.kind == Kind::kUneven) {  // nothing but allreduces, and ranks count differently
+      std::erase_if(block.items, [](const Item& one) { return one.what != Collective::kAllreduce; });
+      for (Item& one : block.items) one.is_numbered = false;
+      return;
+    }
     if (block.kind == Kind::kGroup) block.items.clear();
     const Collective alike = any_collective();
     const size_t sets_now = block.kind == Kind::kNewSet ? 3 : 2;
@@ -173,10 +183,13 @@ struct Moment {
   [[nodiscard]] uint64_t seed_of(Rank rank) const {
     return mix(mix(setup.seed ^ item.pick) ^ round << 8 ^ static_cast<uint64_t>(rank));
   }
+  [[nodiscard]] uint64_t rows_seed_of(Rank rank) const {
+    return item.is_steady ? mix(mix(setup.seed ^ item.pick) ^ static_cast<uint64_t>(rank)) : seed_of(rank);
+  }
   [[nodiscard]] size_t row_bytes() const { return static_cast<size_t>(item.columns) * size_of(item.dtype); }
   // alltoall: how many rows a rank sends another.
   [[nodiscard]] int32_t split(Rank from, Rank to) const {
-    return static_cast<int32_t>(mix(seed_of(from) + 7 + static_cast<uint64_t>(to)) %
+    return static_cast<int32_t>(mix(rows_seed_of(from) + 7 + static_cast<uint64_t>(to)) %
                                 static_cast<uint64_t>(item.rows + 1));
   }
   [[nodiscard]] std::vector<int32_t> splits(Rank from) const {
@@ -187,10 +200,10 @@ struct Moment {
   // Of the input.
   [[nodiscard]] int64_t rows(Rank rank) const {
     if (item.what == Collective::kAllgather)
-      return static_cast<int64_t>(mix(seed_of(rank)) % static_cast<uint64_t>(item.rows + 1));
+      return static_cast<int64_t>(mix(rows_seed_of(rank)) % static_cast<uint64_t>(item.rows + 1));
     if (item.what != Collective::kAlltoall) return item.rows;
     const std::vector<int32_t> all = splits(rank);
-    const auto unsent = static_cast<int64_t>(seed_of(rank) % 3);
+    const auto unsent = static_cast<int64_t>(rows_seed_of(rank) % 3);
     return std::accumulate(all.begin(), all.end(), unsent);
   }
 };

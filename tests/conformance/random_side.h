@@ -207,6 +207,11 @@ class Side {
     request.prescale = item.prescale;
     request.postscale = item.postscale;
     request.priority = item.priority;
+    if (item.is_numbered) {
+      request.name = item.name + " call ";
+      request.numbered_at = static_cast<uint16_t>(request.name.size());
+      request.name += std::to_string(++times_[item.name]) + " in all";
+    }
     request.process_set = item.set == kDynamicSet ? dynamic_id_ : static_cast<int32_t>(item.set);
     if (item.what == Collective::kBroadcast) request.root = item.root(open.moment.members);
     if (item.what == Collective::kAlltoall) request.splits = open.moment.splits(rank_);
@@ -292,6 +297,7 @@ class Side {
   uint64_t round_ = 0;
   uint64_t tensors_ = 0;  // of all blocks but groups
   std::map<std::string, Prepared> prepared_;
+  std::map<std::string, int> times_;  // that a numbered tensor was submitted
   bool is_broken_ = false, is_wrong_ = false;
   Outcome outcome_;
   std::map<std::string, std::span<std::byte>> memory_;

@@ -1,10 +1,12 @@
 // Learned plans on whole engines: that they are learned, that nothing is said while they hold, and that every
 // departure ends with the same results as negotiation.
+#include <array>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "../allocations.h"
 #include "engine_job.h"
 
 namespace rueda::runtime::plans_test {
@@ -107,6 +109,114 @@ TEST_P(Plans, no_word_is_said_once_steps_recur) {
     EXPECT_GE(engine.counters().plans, 1);
     EXPECT_GT(engine.counters().planned_batches, 0);
   });
+}
+
+// One of each collective besides the gradients, some of them under names that are new in each step.
+class Mixture {
+ public:
+  Mixture(Engine& engine, Rank rank, Rank size) : engine_(engine), rank_(rank), size_(size) {}
+
+  void step() {
+    ++step_;
+    const auto n = static_cast<size_t>(size_);
+    std::vector<float> sum(1000, value(rank_)), sent(100, value(rank_));
+    std::vector<float> rows(static_cast<size_t>(rank_) + 1, value(rank_));
+    std::vector<float> for_all(n * 10, value(rank_)), whole(n * 3, value(rank_));
+    std::vector<int64_t> handles;
+    const auto begin = [&](Tensor tensor) { handles.push_back(must_submit(engine_, std::move(tensor))); };
+    begin(make_tensor(Collective::kAllreduce, "sum", {1000}, sum.data()));
+    Tensor broadcast = make_tensor(Collective::kBroadcast, "broadcast", {100}, sent.data());
+    broadcast.request.root = size_ - 1;
+    begin(std::move(broadcast));
+    begin(numbered(Collective::kAllgather, {rank_ + 1}, rows.data()));
+    begin(make_tensor(Collective::kReducescatter, "scatter", {size_ * 3}, whole.data()));
+    begin(numbered(Collective::kAlltoall, {size_ * 10}, for_all.data()));
+    for (const int64_t handle : handles) ASSERT_TRUE(wait(engine_, handle).is_ok());
+    float total = 0;
+    std::vector<float> gathered, exchanged;
+    for (Rank rank = 0; rank < size_; ++rank) {
+      total += value(rank);
+      gathered.insert(gathered.end(), static_cast<size_t>(rank) + 1, value(rank));
+      exchanged.insert(exchanged.end(), 10, value(rank));
+    }
+    EXPECT_EQ(sum, std::vector<float>(1000, total));
+    EXPECT_EQ(sent, std::vector<float>(100, value(size_ - 1)));
+    EXPECT_EQ(result(handles[2]), gathered);
+    EXPECT_EQ(result(handles[3]), std::vector<float>(3, total));
+    EXPECT_EQ(result(handles[4]), exchanged);
+    for (const int64_t handle : handles) engine_.operations().release(handle);
+  }
+
+ private:
+  Tensor numbered(Collective what, std::vector<int64_t> shape, void* data) {
+    std::string name = std::string(name_of(what)) + " ";
+    const auto at = static_cast<uint16_t>(name.size());
+    Tensor tensor = make_tensor(what, name + std::to_string(5 * step_), std::move(shape), data);
+    tensor.request.numbered_at = at;
+    return tensor;
+  }
+  [[nodiscard]] float value(Rank rank) const { return static_cast<float>(rank + 1 + step_ % 50); }
+  std::vector<float> result(int64_t handle) {
+    const Tensor& tensor = engine_.operations().find(handle)->tensors[0];
+    const auto* const values = static_cast<const float*>(tensor.output);
+    return {values, values + tensor.result_shape[0]};
+  }
+
+  Engine& engine_;
+  Rank rank_, size_;
+  int step_ = 0;
+};
+
+TEST_P(Plans, no_word_is_said_whatever_collectives_and_numbered_names_recur) {
+  job_.run([&](Engine& engine, Rank rank) {
+    Mixture mixture(engine, rank, ranks());
+    int silent = 0, longest = 0;
+    int64_t frames = 0;
+    for (int i = 0; i < 300 && !HasFailure(); ++i) {
+      mixture.step();
+      const int64_t now = engine.counters().negotiation_messages;
+      silent = std::exchange(frames, now) == now ? silent + 1 : 0;
+      longest = std::max(longest, silent);
+    }
+    EXPECT_GE(longest, 50);
+    EXPECT_GT(engine.counters().planned_batches, 0);
+  });
+}
+
+// The engines of all ranks, and the threads that start and wait. Heartbeats and records may allocate now and
+// then, so most steps count.
+TEST_P(Plans, a_step_of_prepared_operations_allocates_nothing) {
+  if (!RUEDA_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer allocates itself";
+  constexpr size_t kTensors = 12;
+  std::array<int64_t, 200> counts{};
+  job_.run([&](Engine& engine, Rank rank) {
+    std::vector<int64_t> prepared, handles;
+    std::vector<std::vector<float>> data(kTensors, std::vector<float>(500, 0));
+    for (size_t i = 0; i < kTensors; ++i) {
+      const std::string name = "a gradient with a name of more than a few characters, " + std::to_string(i);
+      Tensor tensor = make_tensor(Collective::kAllreduce, name, {500}, nullptr);
+      prepared.push_back(engine.submissions().prepare(std::move(tensor)).value());
+    }
+    handles.reserve(kTensors);
+    for (size_t step = 0; step < 100 + counts.size(); ++step) {
+      const int64_t before = allocations();
+      handles.clear();
+      for (size_t i = 0; i < kTensors; ++i)
+        handles.push_back(
+            engine.submissions()
+                .start({.number = prepared[i], .input = data[i].data(), .output = data[i].data()})
+                .value());
+      engine.submissions().wake();
+      for (const int64_t handle : handles) {
+        ASSERT_TRUE(engine.wait(handle, Deadline::after(20 * kSecond)).is_ok());
+        engine.operations().release(handle);
+      }
+      if (rank == 0 && step >= 100) counts[step - 100] = allocations() - before;
+    }
+    EXPECT_GT(engine.counters().planned_batches, 0);
+  });
+  std::ranges::sort(counts);
+  EXPECT_EQ(counts[counts.size() / 2], 0);
 }
 
 TEST_P(Plans, leave_a_timeline_in_which_every_tensor_waits_and_every_round_has_its_mark) {

@@ -220,10 +220,10 @@ TEST_F(Order, what_waits_is_no_part_of_the_stall_and_what_it_waits_for_is) {
 
 TEST_F(Order, no_plan_begins_while_something_waits) {
   submit({0, 1}, {a_, b_});
-  EXPECT_FALSE(coordinator_.may_begin_plan({"a"}));
+  EXPECT_FALSE(coordinator_.may_begin_plan(are_named({"a"})));
   submit({2, 3}, {a_});
   ready();
-  EXPECT_TRUE(coordinator_.may_begin_plan({"a"}));
+  EXPECT_TRUE(coordinator_.may_begin_plan(are_named({"a"})));
 }
 
 // Ranks that submit the operations in the same order, as far as each takes part in them, or in orders of

@@ -40,8 +40,8 @@ void run_first_pass(Planner& planner) {
   respond(planner, PlanBegin{.plan_number = 1});
   OperationId operation = 0;
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(submit(planner, ++operation, name).is_taken);
-  EXPECT_EQ(planner.room(kSecond).value().number, 0);
-  EXPECT_EQ(planner.room(kSecond).value().number, 1);
+  EXPECT_EQ(planner.room(kSecond, planner.started()).value().number, 0);
+  EXPECT_EQ(planner.room(kSecond, planner.started()).value().number, 1);
 }
 
 TEST(PlannerExample, a_bucket_that_one_rank_has_not_started_is_cancelled_on_the_other_and_negotiated) {
@@ -51,9 +51,9 @@ TEST(PlannerExample, a_bucket_that_one_rank_has_not_started_is_cancelled_on_the_
   for (Planner* planner : {&zero, &one}) run_first_pass(*planner);
 
   submit(zero, 4, "a");
-  EXPECT_FALSE(zero.room(kSecond)) << "b is missing";
+  EXPECT_FALSE(zero.room(kSecond, zero.started())) << "b is missing";
   submit(zero, 5, "b");
-  EXPECT_EQ(zero.room(kSecond).value().number, 2);
+  EXPECT_EQ(zero.room(kSecond, zero.started()).value().number, 2);
   const std::vector<TellDeparture> departed = all_of<TellDeparture>(submit(one, 4, "x").actions);
   ASSERT_EQ(departed.size(), 1u);
   EXPECT_EQ(departed[0].news.started, 2);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -50,6 +51,11 @@ std::vector<T> all_of(const PlannerActions& actions) {
   for (const PlannerAction& action : actions)
     if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
   return found;
+}
+
+// For Coordinator::may_begin_plan().
+inline auto are_named(std::set<std::string> names) {
+  return [names = std::move(names)](const TensorRequest& request) { return names.contains(request.name); };
 }
 
 // Tensors that may be submitted as they are.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 #include "control_fixture.h"
 #include "rueda/base/limits.h"
@@ -55,11 +56,21 @@ void fill_terms(Random& random, Terms& terms) {
   terms.memory = static_cast<MemoryKind>(pick(random, 0, 2));
 }
 
+// And where its number begins.
+std::pair<std::string, uint16_t> random_name(Random& random) {
+  std::string name = random_text(random);
+  if (pick(random, 0, 1) == 0) return {std::move(name), uint16_t{0}};
+  name += '.';
+  const auto at = static_cast<uint16_t>(name.size());
+  name += std::to_string(pick(random, 0, 999'999'999'999'999'999)) + "_1of3";
+  return {std::move(name), at};
+}
+
 TensorRequest random_tensor(Random& random) {
   TensorRequest r;
   fill_terms(random, r);
   r.process_set = static_cast<int32_t>(pick(random, -1, 5));
-  r.name = random_text(random);
+  std::tie(r.name, r.numbered_at) = random_name(random);
   r.shape = random_numbers<int64_t>(random, 0);
   r.root = static_cast<Rank>(pick(random, -1, 5));
   r.splits = random_numbers<int32_t>(random, -3);
@@ -90,9 +101,14 @@ Bucket random_bucket(Random& random) {
   fill_terms(random, r);
   r.process_set = static_cast<int32_t>(pick(random, 0, 5));
   r.root = static_cast<Rank>(pick(random, -1, 5));
-  for (int64_t i = pick(random, 0, 4); i > 0; --i)
-    r.entries.push_back(
-        {random_text(random), random_numbers<int64_t>(random, 0), random_numbers<int64_t>(random, 0)});
+  for (int64_t i = pick(random, 0, 4); i > 0; --i) {
+    auto [name, numbered_at] = random_name(random);
+    r.entries.push_back({.name = std::move(name),
+                         .shape = random_numbers<int64_t>(random, 0),
+                         .rows = random_numbers<int64_t>(random, 0),
+                         .numbered_at = numbered_at,
+                         .stride = pick(random, 0, 999)});
+  }
   r.joined = random_numbers<Rank>(random, 0);
   return r;
 }

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rueda/control/plans.h"
+#include "rueda/control/plan_learner.h"
 
 namespace rueda::control::plan_learner_test {
 namespace {
@@ -16,11 +16,23 @@ TensorRequest allreduce(const std::string& name, int64_t count) {
   return request;
 }
 
+// As by a coordinator of two ranks that submit the same.
 Bucket response_to(const TensorRequest& request) {
   Bucket response;
-  response.entries.push_back({.name = request.name, .shape = request.shape, .rows = {}});
-  response.dtype = request.dtype;
+  static_cast<Terms&>(response) = request;
+  response.root = request.root;
+  std::vector<int64_t> rows;
+  if (request.what == Collective::kAllgather) rows = {request.shape[0], request.shape[0]};
+  response.entries.push_back(
+      {.name = request.name, .shape = request.shape, .rows = rows, .numbered_at = request.numbered_at});
   return response;
+}
+
+TensorRequest numbered(int64_t number, int64_t count, Collective what = Collective::kAllreduce) {
+  TensorRequest request = allreduce("call " + std::to_string(number), count);
+  request.what = what;
+  request.numbered_at = 5;
+  return request;
 }
 
 using Step = std::vector<TensorRequest>;
@@ -140,11 +152,148 @@ TEST_F(Learner, forgets_at_what_cannot_be_planned) {
   const Step step = {allreduce("a", 1)};
   for (int i = 0; i < 50; ++i) {
     at_once(step);
-    Bucket gather = response_to(allreduce("g", 1));
-    gather.what = Collective::kAllgather;
-    learner_.saw_response(gather);
+    Bucket of_others = response_to(allreduce("s", 1));
+    of_others.process_set = 1;
+    learner_.saw_response(of_others);
     EXPECT_FALSE(learner_.take_plan().has_value());
   }
+}
+
+TEST_F(Learner, plans_every_collective_and_fuses_what_may_be_fused) {
+  Step step = {allreduce("gather1", 2), allreduce("gather2", 3), allreduce("broadcast1", 2),
+               allreduce("broadcast2", 2), allreduce("reduce", 2)};
+  step[0].what = step[1].what = Collective::kAllgather;
+  step[2].what = step[3].what = Collective::kBroadcast;
+  EXPECT_GT(steps_to_learn(step), 1);
+  EXPECT_EQ(buckets_,
+            (std::vector<Names>{{"gather1", "gather2"}, {"broadcast1"}, {"broadcast2"}, {"reduce"}}));
+}
+
+TEST_F(Learner, takes_a_broadcast_from_another_root_for_another_step) {
+  for (Rank i = 0; i < 50; ++i) {
+    TensorRequest request = allreduce("b", 1);
+    request.what = Collective::kBroadcast;
+    request.root = i % 2;
+    at_once({request});
+    EXPECT_FALSE(learner_.take_plan().has_value());
+  }
+}
+
+// Two named tensors and two operations without a name in each step.
+TEST_F(Learner, finds_what_recurs_under_a_number_that_grows) {
+  std::optional<std::vector<Bucket>> plan;
+  int64_t number = 7;
+  for (int i = 0; i < 10 && !plan; ++i, number += 4) {
+    at_once({allreduce("a", 256), numbered(number + 2, 1), allreduce("b", 256), numbered(number + 3, 9)});
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"a", "call " + std::to_string(number - 2), "b",
+                                                  "call " + std::to_string(number - 1)}}));
+  EXPECT_EQ(plan->front().entries[0].stride, 0);
+  EXPECT_EQ(plan->front().entries[1].stride, 4);
+  EXPECT_EQ(plan->front().entries[3].stride, 4);
+}
+
+TEST_F(Learner, does_not_plan_numbers_that_grow_unevenly) {
+  int64_t number = 1;
+  for (int i = 0; i < 50; ++i, number += 2 + i % 2) {
+    at_once({allreduce("a", 1), numbered(number, 1)});
+    EXPECT_FALSE(learner_.take_plan().has_value());
+  }
+}
+
+class LearnerOfNumbers : public Learner {
+ protected:
+  // Calls of these sizes, one after the other, again and again. How many there are before a plan; 0: never
+  // one.
+  int calls_to_learn(const std::vector<int64_t>& sizes) {
+    for (int i = 1; i <= 2000; ++i) {
+      one_by_one({numbered(++number_, sizes[static_cast<size_t>(i - 1) % sizes.size()])});
+      plan_ = learner_.take_plan();
+      if (plan_) return i;
+    }
+    return 0;
+  }
+
+  int64_t number_ = 0;
+  std::optional<std::vector<Bucket>> plan_;
+};
+
+TEST_F(LearnerOfNumbers, finds_the_period_where_no_name_recurs) {
+  const std::vector<int64_t> sizes = {1, 2, 3, 2, 1, 4};
+  ASSERT_EQ(calls_to_learn(sizes), 18);
+  EXPECT_EQ(plan_->size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    const Entry& entry = (*plan_)[i].entries.at(0);
+    EXPECT_EQ(entry.shape, (std::vector<int64_t>{sizes[i]}));
+    EXPECT_EQ(entry.name, "call " + std::to_string(13 + i));
+    EXPECT_EQ(entry.stride, 6);
+  }
+}
+
+// Twelve equal layers look like a step of one call, until that has proved wrong often enough.
+TEST_F(LearnerOfNumbers, does_not_take_equal_layers_for_steps_forever) {
+  std::vector<int64_t> sizes(12, 1);
+  sizes.push_back(2);
+  size_t last = 0;
+  for (int i = 0; i < 8 && last != sizes.size(); ++i) {
+    ASSERT_GT(calls_to_learn(sizes), 0);
+    last = plan_->size();
+    if (last != sizes.size()) learner_.plan_ended(static_cast<int64_t>(12 * last));
+    number_ += 13;
+  }
+  EXPECT_EQ(last, sizes.size());
+}
+
+TEST_F(LearnerOfNumbers, begins_no_plan_among_calls_that_are_answered_out_of_order) {
+  for (int step = 0; step < 3; ++step, number_ += 3)
+    for (const int64_t place : {0, 2, 1}) at_once({numbered(number_ + 1 + place, 1 + place)});
+  const std::optional<std::vector<Bucket>> plan = learner_.take_plan();
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"call 7"}, {"call 8", "call 9"}})) << "9 was ready first";
+  at_once({numbered(10, 1)});
+  at_once({numbered(12, 3)});
+  EXPECT_FALSE(learner_.take_plan().has_value());
+}
+
+// A step of many calls at once is no series of steps of one call: the second comes before the first has run.
+TEST_F(LearnerOfNumbers, does_not_divide_calls_that_are_in_flight_together) {
+  std::optional<std::vector<Bucket>> plan;
+  for (int i = 0; i < 10 && !plan; ++i, number_ += 20) {
+    Step step;
+    for (int64_t call = 1; call <= 20; ++call) step.push_back(numbered(number_ + call, 1));
+    at_once(step);
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->size(), 1u);
+  EXPECT_EQ(plan->front().entries.size(), 20u);
+  EXPECT_EQ(plan->front().entries[0].stride, 20);
+}
+
+// A program that begins with a named broadcast.
+TEST_F(LearnerOfNumbers, overlooks_a_name_that_came_before_the_first_step) {
+  at_once({allreduce("initial", 1)});
+  EXPECT_GT(calls_to_learn({1, 2, 3}), 0);
+}
+
+// Three metrics without a name after 20 gradients.
+TEST_F(LearnerOfNumbers, takes_equal_calls_between_names_for_no_steps) {
+  std::optional<std::vector<Bucket>> plan;
+  for (int i = 0; i < 10 && !plan; ++i) {
+    for (int gradient = 0; gradient < 20; ++gradient) at_once({allreduce("g" + std::to_string(gradient), 1)});
+    for (int metric = 0; metric < 3; ++metric) {
+      EXPECT_FALSE(learner_.take_plan().has_value());
+      one_by_one({numbered(++number_, 1)});
+    }
+    number_ += 20;
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  size_t tensors = 0;
+  for (const Bucket& bucket : *plan) tensors += bucket.entries.size();
+  EXPECT_EQ(tensors, 23u);
 }
 
 TEST_F(Learner, asks_for_more_proof_after_plans_that_ended_early_only) {

@@ -124,11 +124,79 @@ TEST_F(OneRank, starts_buckets_in_order_and_only_when_all_their_tensors_are_read
   begin_plan({{"a", "b"}, {"c"}});
   submit(1, {allreduce("c")});
   submit(2, {allreduce("a")});
-  EXPECT_FALSE(planner_.room(now_).has_value());
+  EXPECT_FALSE(planner_.room(now_, planner_.started()).has_value());
   submit(3, {allreduce("b")});
-  EXPECT_EQ(names(*planner_.room(now_).value().bucket), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(names(*planner_.room(now_).value().bucket), (std::vector<std::string>{"c"}));
-  EXPECT_FALSE(planner_.room(now_).has_value());
+  EXPECT_EQ(names(*planner_.room(now_, planner_.started()).value().bucket),
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(names(*planner_.room(now_, planner_.started()).value().bucket), (std::vector<std::string>{"c"}));
+  EXPECT_FALSE(planner_.room(now_, planner_.started()).has_value());
+}
+
+TensorRequest call(int64_t number) {
+  TensorRequest request = allreduce("call " + std::to_string(number));
+  request.numbered_at = 5;
+  return request;
+}
+
+TEST_F(OneRank, takes_names_with_the_next_number_and_no_other) {
+  PlanBucket planned;
+  for (const char* name : {"call 7", "call 8"})
+    planned.bucket.entries.push_back({.name = name, .shape = {4}, .rows = {}, .numbered_at = 5, .stride = 2});
+  respond(planned);
+  respond(PlanBegin{.plan_number = 1});
+  EXPECT_EQ(planner_.place(now_, true).lacks, "call 9");
+  EXPECT_EQ(submit(1, {call(9)}).positions.front(), 0u);
+  EXPECT_EQ(planner_.place(now_, true).lacks, "call 10");
+  EXPECT_EQ(submit(2, {call(10)}).positions.front(), 1u);
+  ASSERT_TRUE(planner_.room(now_, 0).has_value());
+  EXPECT_TRUE(submit(3, {call(11)}).is_taken);
+  EXPECT_TRUE(submit(4, {call(12)}).is_taken);
+  EXPECT_FALSE(planner_.room(now_, 0).has_value()) << "the bucket has not ended since it was started last";
+  const Planner::Decision early = submit(5, {call(13)});
+  EXPECT_TRUE(early.positions.empty()) << "two more of its kind would wait";
+  EXPECT_EQ(all_of<TellDeparture>(early.actions).size(), 1u);
+  EXPECT_EQ(names_in(all_of<Negotiate>(end_plan(0))),
+            (std::vector<std::string>{"call 9", "call 10", "call 11", "call 12", "call 13"}))
+      << "what was started and cancelled, what waited, and what did not fit";
+}
+
+TEST_F(OneRank, refuses_a_plan_whose_tensors_cannot_be_told_apart) {
+  respond(bucket_of({"a", "a"}));
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1}), HasSubstr("has tensor a twice"));
+}
+
+TEST_F(OneRank, takes_what_has_the_rows_and_the_root_of_the_plan) {
+  PlanBucket gather, broadcast, exchange;
+  gather.bucket.what = Collective::kAllgather;
+  gather.bucket.entries.push_back({.name = "g", .shape = {5, 3}, .rows = {5, 2, 0}});
+  broadcast.bucket.what = Collective::kBroadcast;
+  broadcast.bucket.root = 2;
+  broadcast.bucket.entries.push_back({.name = "b", .shape = {4}, .rows = {}});
+  exchange.bucket.what = Collective::kAlltoall;
+  exchange.bucket.entries.push_back({.name = "x", .shape = {6}, .rows = {1, 2, 3, 4, 0, 2, 9, 9, 9}});
+  const auto begin = [&] {
+    for (const PlanBucket& planned : {gather, broadcast, exchange}) respond(planned);
+    respond(PlanBegin{.plan_number = ++plan_number_});
+  };
+  const auto is_planned = [&](TensorRequest request) {
+    begin();
+    const bool is_taken = !submit(1, {std::move(request)}).positions.empty();
+    end_plan(0);
+    return is_taken;
+  };
+  EXPECT_TRUE(is_planned(collective(Collective::kAllgather, "g", {2, 3})));
+  EXPECT_FALSE(is_planned(collective(Collective::kAllgather, "g", {5, 3}))) << "these are the rows of rank 0";
+  EXPECT_FALSE(is_planned(collective(Collective::kAllgather, "g", {2, 4})));
+  TensorRequest root = collective(Collective::kBroadcast, "b");
+  root.root = 2;
+  EXPECT_TRUE(is_planned(root));
+  root.root = 1;
+  EXPECT_FALSE(is_planned(root));
+  TensorRequest to_each = collective(Collective::kAlltoall, "x", {6});
+  to_each.splits = {4, 0, 2};
+  EXPECT_TRUE(is_planned(to_each));
+  to_each.splits = {4, 1, 1};
+  EXPECT_FALSE(is_planned(to_each));
 }
 
 TEST_F(OneRank, what_is_left_of_a_group_is_negotiated_as_no_group_and_a_whole_one_as_it_was) {
@@ -137,8 +205,8 @@ TEST_F(OneRank, what_is_left_of_a_group_is_negotiated_as_no_group_and_a_whole_on
   begin_plan({{"cut_1of2"}, {"cut_2of2", "whole_1of2", "whole_2of2"}});
   EXPECT_TRUE(submit(1, cut).is_taken);
   EXPECT_TRUE(submit(2, whole).is_taken);
-  planner_.room(now_);
-  planner_.room(now_);  // both have started here, only the first everywhere
+  planner_.room(now_, planner_.started());
+  planner_.room(now_, planner_.started());  // both have started here, only the first everywhere
   const PlannerActions actions = end_plan(1);
   EXPECT_EQ(all_of<Cancel>(actions).size(), 1u);
   const auto again = all_of<Negotiate>(actions);
@@ -162,8 +230,8 @@ TEST_F(OneRank, takes_off_the_channels_what_others_have_sent_for_a_bucket_it_has
 TEST_F(OneRank, several_buckets_under_way_are_each_undone_by_their_number) {
   begin_plan({{"a"}, {"b"}, {"c"}});
   for (const std::string name : {"a", "b"}) submit(name == "a" ? 1 : 2, {allreduce(name)});
-  EXPECT_EQ(planner_.room(now_).value().number, 0);
-  EXPECT_EQ(planner_.room(now_).value().number, 1);
+  EXPECT_EQ(planner_.room(now_, planner_.started()).value().number, 0);
+  EXPECT_EQ(planner_.room(now_, planner_.started()).value().number, 1);
   const PlannerActions actions = end_plan(0, {{.bucket = 0, .from = 2, .to = 1, .messages = 3},
                                               {.bucket = 1, .from = 0, .to = 1, .messages = 1},
                                               {.bucket = 2, .from = 0, .to = 1, .messages = 5}});
@@ -225,7 +293,7 @@ TEST_F(OneRank, refuses_an_end_that_contradicts_what_it_has_started_and_keeps_it
   begin_plan({{"a"}});
   for (int step = 0; step < 2; ++step) {
     submit(step, {allreduce("a")});
-    ASSERT_TRUE(planner_.room(now_).has_value());
+    ASSERT_TRUE(planner_.room(now_, planner_.started()).has_value());
   }
   const std::string ahead = refusal(PlanEnd{.buckets = 3, .flows = {}});
   EXPECT_THAT(ahead, AllOf(HasSubstr("plan 1"), HasSubstr("after 3 buckets"), HasSubstr("started 2")));
@@ -245,7 +313,7 @@ TEST_F(OneRank, refuses_a_plan_without_buckets_and_one_that_begins_within_anothe
 TEST_F(OneRank, stays_in_the_plan_while_one_rank_is_slow_and_departs_when_patience_ends) {
   begin_plan({{"a"}});
   submit(1, {allreduce("a")});
-  ASSERT_TRUE(planner_.room(now_).has_value());
+  ASSERT_TRUE(planner_.room(now_, planner_.started()).has_value());
   for (int second = 1; second <= 5; ++second) {
     planner_.moved(now_ + second * kSecond);
     EXPECT_TRUE(planner_.tick(now_ + second * kSecond + kSecond / 2, false).empty());
@@ -258,7 +326,7 @@ TEST_F(OneRank, says_where_it_is_in_the_plan_and_what_it_lacks) {
   EXPECT_EQ(planner_.place(now_, true).plan_number, 0);
   begin_plan({{"a"}, {"b", "c"}});
   submit(1, {allreduce("a")});
-  ASSERT_TRUE(planner_.room(now_).has_value());
+  ASSERT_TRUE(planner_.room(now_, planner_.started()).has_value());
   submit(2, {allreduce("b")});
   const Planner::Progress place = planner_.place(now_ + 3 * kSecond, false);
   EXPECT_EQ(place.plan_number, 1);
@@ -271,10 +339,12 @@ TEST_F(OneRank, departs_once_when_it_waits_in_vain) {
   begin_plan({{"a", "b"}});
   submit(1, {allreduce("a")});
   EXPECT_TRUE(planner_.asks_for_wanted(now_, 1));
-  EXPECT_TRUE(planner_.wanted(now_, 1, std::vector<std::string>{"elsewhere"}).empty());
+  EXPECT_TRUE(planner_.wanted(now_, 1, [](size_t) { return false; }).empty());
   EXPECT_FALSE(planner_.asks_for_wanted(now_, 1)) << "nobody has begun to wait since";
   EXPECT_TRUE(planner_.asks_for_wanted(now_, 2));
-  EXPECT_EQ(all_of<TellDeparture>(planner_.wanted(now_, 2, std::vector<std::string>{"a"})).size(), 1u);
+  EXPECT_EQ(
+      all_of<TellDeparture>(planner_.wanted(now_, 2, [](size_t position) { return position == 0; })).size(),
+      1u);
   EXPECT_TRUE(planner_.depart("again").empty());
   EXPECT_TRUE(planner_.tick(now_ + 10 * kSecond, false).empty());
 }

@@ -123,9 +123,9 @@ TEST(PriorityQueue, no_plan_begins_while_somebody_waits) {
   Coordinator coordinator(buckets_of(16));
   coordinator.submit(0, {urgent("a", -1), urgent("b", -2)}, 0, nullptr);
   EXPECT_EQ(next(coordinator), L{"a"});
-  EXPECT_FALSE(coordinator.may_begin_plan({"a", "b"}));
+  EXPECT_FALSE(coordinator.may_begin_plan(are_named({"a", "b"})));
   EXPECT_EQ(next(coordinator), L{"b"});
-  EXPECT_TRUE(coordinator.may_begin_plan({"a", "b"}));
+  EXPECT_TRUE(coordinator.may_begin_plan(are_named({"a", "b"})));
 }
 
 // Whether equal steps of two tensors become a plan.
@@ -154,9 +154,9 @@ TEST(PriorityQueue, a_plan_does_not_take_what_has_a_priority) {
   bucket.op = ReduceOp::kSum;
   bucket.entries.push_back({.name = "a", .shape = {4}, .rows = {}});
   PlanRunner runner;
-  runner.begin(1, {bucket});
-  EXPECT_TRUE(runner.fits(allreduce("a")));
-  EXPECT_FALSE(runner.fits(urgent("a", -1)));
+  ASSERT_TRUE(runner.begin(1, 0, {bucket}).is_ok());
+  EXPECT_TRUE(runner.position_of(allreduce("a")).has_value());
+  EXPECT_FALSE(runner.position_of(urgent("a", -1)).has_value());
 }
 
 }  // namespace

@@ -68,9 +68,9 @@ TEST(SharedMemory, is_in_no_plan) {
     ASSERT_FALSE(learner.take_plan().has_value());
   }
   PlanRunner runner;
-  runner.begin(1, {bucket_of("a")});
-  EXPECT_TRUE(runner.fits(allreduce("a")));
-  EXPECT_FALSE(runner.fits(shared(allreduce("a")))) << "the rank departs from the plan";
+  ASSERT_TRUE(runner.begin(1, 0, {bucket_of("a")}).is_ok());
+  EXPECT_TRUE(runner.position_of(allreduce("a")).has_value());
+  EXPECT_FALSE(runner.position_of(shared(allreduce("a"))).has_value()) << "the rank departs from the plan";
 }
 
 }  // namespace

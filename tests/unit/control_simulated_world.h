@@ -165,16 +165,15 @@ class World {
     Node& node = nodes_[rank];
     start_next(rank);
     while (may_start_bucket(node)) {
-      std::optional<StartBucket> started = node.planner->room(now_);
+      std::optional<StartBucket> started =
+          node.planner->room(now_, node.order.first_open_bucket(node.planner->started()));
       if (!started) break;
       carry_out(rank, *started);
     }
     carry_out(rank, node.planner->tick(now_, node.order.is_idle()));
     if (node.planner->asks_for_wanted(now_, node.waits)) {
-      std::vector<std::string> names;
-      if (node.to_submit == 0)
-        for (const auto& [name, open] : node.open) names.push_back(name);
-      carry_out(rank, node.planner->wanted(now_, node.waits, names));
+      const auto waits_for_all = [&](size_t) { return node.to_submit == 0; };
+      carry_out(rank, node.planner->wanted(now_, node.waits, waits_for_all));
     }
     if (rank == 0) coordinate();
   }

@@ -137,8 +137,10 @@ class OneRank : public testing::Test {
     return handle;
   }
   void plan(const std::string& name, int64_t count, int64_t number) {
+    std::vector<std::optional<TensorRef>> tensors{operations_.lookup(0, name)};
+    const auto planned = std::make_shared<const control::Bucket>(bucket({{name, count}}, DType::kFloat32));
     dispatcher_->enqueue_planned(
-        std::make_shared<const control::Bucket>(bucket({{name, count}}, DType::kFloat32)), number);
+        {.bucket = planned, .number = number, .first_position = static_cast<size_t>(number)}, tensors);
   }
   void settle() {
     while (dispatcher_->progress()) {

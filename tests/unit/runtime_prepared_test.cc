@@ -7,24 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "../allocations.h"
 #include "rueda/runtime/operations.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RUEDA_COUNTS_ALLOCATIONS 0  // sanitizers bring their own operator new
-#else
-#define RUEDA_COUNTS_ALLOCATIONS 1
-#endif
-
-namespace rueda::runtime::prepared_test {
+namespace rueda {
 namespace {
 thread_local int64_t t_allocations = 0;
+std::atomic<int64_t> g_allocations{0};
+}  // namespace
+
+int64_t allocations_of_thread() { return t_allocations; }
+int64_t allocations() { return g_allocations.load(std::memory_order_relaxed); }
+void count_allocation() {
+  ++t_allocations;
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
 }
-void count_allocation() { ++t_allocations; }
-}  // namespace rueda::runtime::prepared_test
+}  // namespace rueda
 
 #if RUEDA_COUNTS_ALLOCATIONS
 void* operator new(size_t bytes) {
-  rueda::runtime::prepared_test::count_allocation();
+  rueda::count_allocation();
   if (void* const made = std::malloc(bytes > 0 ? bytes : 1)) return made;
   std::abort();
 }
@@ -77,11 +79,11 @@ class Prepared : public testing::Test {
 TEST_F(Prepared, runs_allocate_nothing_once_they_have_run) {
   if (!RUEDA_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer allocates itself";
   for (size_t warm_up = 0; warm_up < 3; ++warm_up) step(7);
-  const int64_t before = t_allocations;
+  const int64_t before = allocations_of_thread();
   for (size_t run = 0; run < 100; ++run) step(run % 2 == 0 ? 7 : 11);
-  EXPECT_EQ(t_allocations - before, 0);
+  EXPECT_EQ(allocations_of_thread() - before, 0);
   (void)operations_.submit(std::vector<Tensor>(1));
-  EXPECT_GT(t_allocations - before, 0) << "what is submitted allocates, and is counted";
+  EXPECT_GT(allocations_of_thread() - before, 0) << "what is submitted allocates, and is counted";
 }
 
 TEST_F(Prepared, runs_begin_as_new_operations_do) {

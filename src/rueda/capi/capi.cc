@@ -13,6 +13,7 @@
 #include "rueda/base/release.h"
 #include "rueda/capi/life.h"
 #include "rueda/capi/state.h"
+#include "rueda/control/numbered_name.h"
 #include "rueda/rueda.h"
 
 namespace {
@@ -53,9 +54,11 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
-// The struct sizes of programs that were built before `priority`, before `ready`, and now.
-constexpr std::array<uint32_t, 3> kRequestBytes{offsetof(rueda_request, priority),
-                                                offsetof(rueda_request, ready), sizeof(rueda_request)};
+// The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`, and
+// now.
+constexpr std::array<uint32_t, 4> kRequestBytes{offsetof(rueda_request, priority),
+                                                offsetof(rueda_request, ready),
+                                                offsetof(rueda_request, numbered_at), sizeof(rueda_request)};
 static_assert(std::ranges::all_of(kRequestBytes,
                                   [](uint32_t bytes) { return bytes % alignof(rueda_request) == 0; }),
               "the new field lies in the padding of the older struct; give it a type of 8 bytes");
@@ -67,6 +70,11 @@ Status copy_request(const rueda_request* requests, int32_t i, rueda_request& cop
     return bad_request("struct_size does not match this library.");
   std::memcpy(&copy, reinterpret_cast<const std::byte*>(requests) + static_cast<size_t>(i) * bytes, bytes);
   return copy.struct_size == bytes ? Status::ok() : bad_request("requests differ in struct_size.");
+}
+
+bool is_numbered_at(const rueda_request& r) {
+  return r.numbered_at > 0 && r.numbered_at < static_cast<int64_t>(rueda::kMaxNameBytes) &&
+         rueda::control::split_name(r.name, static_cast<uint16_t>(r.numbered_at)).has_value();
 }
 
 Status read_request(const rueda_request& r, Tensor& tensor) {
@@ -84,6 +92,10 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
     return bad_request("unknown kind of memory (" + std::to_string(r.memory) + ").");
   if (r.memory == RUEDA_DEVICE_MEMORY && r.device < 0)
     return bad_request("tensor " + std::string(r.name) + " is in device memory, but its device is missing.");
+  if (r.numbered_at != 0 && !is_numbered_at(r))
+    return bad_request("the name of tensor " + std::string(r.name) +
+                       " has no number of at most 18 digits at byte " + std::to_string(r.numbered_at) +
+                       " (numbered_at).");
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");
   rueda::control::TensorRequest& request = tensor.request;
@@ -91,6 +103,7 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   request.dtype = static_cast<rueda::DType>(r.dtype);
   request.op = static_cast<rueda::ReduceOp>(r.op);
   request.name = r.name;
+  request.numbered_at = static_cast<uint16_t>(r.numbered_at);
   request.process_set = r.process_set;
   request.shape.assign(r.shape, r.shape + r.ndim);
   request.root = r.root_rank;

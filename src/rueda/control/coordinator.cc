@@ -319,11 +319,11 @@ std::string Coordinator::pending_summary() const {
   });
 }
 
-bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {
+bool Coordinator::may_begin_plan(const std::function<bool(const TensorRequest&)>& is_planned) const {
   if (!ready_.is_empty() || !dependents_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
     return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
-      return one.first == 0 && names.contains(tensor->name);
+      return one.first == 0 && is_planned(tensor->submissions.front().request);
     });
   });
 }

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -63,9 +62,9 @@ class Coordinator {
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
 
-  // Whether the ranks may run the named tensors of the world without negotiation from now on: only if
+  // Whether the ranks may run the planned tensors of the world without negotiation from now on: only if
   // nothing else waits.
-  [[nodiscard]] bool may_begin_plan(const std::unordered_set<std::string>& names) const;
+  [[nodiscard]] bool may_begin_plan(const std::function<bool(const TensorRequest&)>& is_planned) const;
   // Forgets all requests that wait, because a plan begins. The ranks put theirs into the plan or
   // submit them again.
   void forget_waiting();

@@ -13,11 +13,6 @@ using Key = std::tuple<int32_t, TermsKey, int32_t, std::vector<Rank>>;
 // search in groups of huge tensors.
 constexpr size_t kMaxOpenOfGroup = 16;
 
-bool is_fusible(Collective what) {
-  return what == Collective::kAllreduce || what == Collective::kAllgather ||
-         what == Collective::kReducescatter;
-}
-
 Key key_of(const Candidate& candidate) {
   const Bucket& b = candidate.bucket;
   return {b.process_set, key_of(static_cast<const Terms&>(b)), b.device, b.joined};
@@ -125,6 +120,11 @@ class Packer {
 };
 
 }  // namespace
+
+bool is_fusible(Collective what) {
+  return what == Collective::kAllreduce || what == Collective::kAllgather ||
+         what == Collective::kReducescatter;
+}
 
 bool can_share(const Candidate& a, const Candidate& b) {
   return is_fusible(a.bucket.what) && !a.shares_memory && !b.shares_memory && key_of(a) == key_of(b);

@@ -15,6 +15,8 @@ struct FusionOptions {
   BackendTraitsLookup traits_of = default_traits;
 };
 
+// Whether tensors of such a collective may share a transfer at all.
+bool is_fusible(Collective what);
 // Whether two tensors may share a transfer.
 bool can_share(const Candidate& a, const Candidate& b);
 

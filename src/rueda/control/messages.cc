@@ -5,6 +5,7 @@
 
 #include "rueda/base/limits.h"
 #include "rueda/control/message_types.h"
+#include "rueda/control/numbered_name.h"
 
 namespace rueda::control {
 namespace {
@@ -61,6 +62,13 @@ void put_name(ByteWriter& writer, const std::string& name) { writer.put_string(n
 
 std::string get_name(ByteReader& reader) { return reader.get_string(kMaxNameBytes); }
 
+// Where a running number begins in the name that was read before.
+uint16_t get_numbered_at(ByteReader& reader, const std::string& name) {
+  const auto at = reader.get<uint16_t>();
+  if (at != 0 && !split_name(name, at)) reader.fail();
+  return at;
+}
+
 // ---- requests ----
 
 void put_memory_use(ByteWriter& writer, const TensorRequest& request) {
@@ -90,6 +98,7 @@ void put_fields(ByteWriter& writer, const TensorRequest& request) {
   put_terms(writer, request);
   writer.put(request.process_set);
   put_name(writer, request.name);
+  writer.put(request.numbered_at);
   writer.put_vector(request.shape);
   writer.put(request.root);
   writer.put_vector(request.splits);
@@ -106,6 +115,7 @@ TensorRequest get_tensor_request(ByteReader& reader) {
   get_terms(reader, request);
   request.process_set = reader.get<int32_t>();
   request.name = get_name(reader);
+  request.numbered_at = get_numbered_at(reader, request.name);
   request.shape = get_shape(reader);
   request.root = reader.get<Rank>();
   request.splits = reader.get_vector<int32_t>(kMaxRanks);
@@ -153,10 +163,16 @@ void put_entry(ByteWriter& writer, const Entry& entry) {
   put_name(writer, entry.name);
   writer.put_vector(entry.shape);
   writer.put_vector(entry.rows);
+  writer.put(entry.numbered_at);
+  writer.put(entry.stride);
 }
 
 Entry get_entry(ByteReader& reader) {
-  return {.name = get_name(reader), .shape = get_shape(reader), .rows = reader.get_vector<int64_t>(kMaxRows)};
+  Entry entry{
+      .name = get_name(reader), .shape = get_shape(reader), .rows = reader.get_vector<int64_t>(kMaxRows)};
+  entry.numbered_at = get_numbered_at(reader, entry.name);
+  entry.stride = reader.get<int64_t>();
+  return entry;
 }
 
 void put_fields(ByteWriter& writer, const Bucket& bucket) {

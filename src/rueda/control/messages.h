@@ -33,6 +33,7 @@ struct NameInSet {
 struct TensorRequest : Terms {
   int32_t process_set = 0;
   std::string name;
+  uint16_t numbered_at = 0;  // the byte of the name at which a running number begins; 0: it has none
   std::vector<int64_t> shape;
   Rank root = -1;               // broadcast: world rank
   std::vector<int32_t> splits;  // alltoall: resolved by the submitting rank, one entry per member
@@ -85,6 +86,8 @@ struct Entry {
   // In the order of the members. allgather: the first dimension of each. reducescatter: the rows that each
   // receives. alltoall: n * n rows, [src * n + dst]. Otherwise empty.
   std::vector<int64_t> rows;
+  uint16_t numbered_at = 0;  // as in TensorRequest
+  int64_t stride = 0;        // in a plan: by how much that number grows from pass to pass
 
   bool operator==(const Entry&) const = default;
 };

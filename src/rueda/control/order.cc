@@ -171,6 +171,16 @@ OrderAction Order::opening() const {
   return {.what = last.starts_alone ? What::kNothing : What::kLook, .key = last.key};
 }
 
+int64_t Order::first_open_bucket(int64_t none) const {
+  int64_t first = none;
+  const auto look_at = [&](const Ordered& one) {
+    if (one.is_open_bucket()) first = std::min(first, static_cast<int64_t>(one.place));
+  };
+  std::ranges::for_each(running_, look_at);
+  std::ranges::for_each(waiting(), look_at);
+  return first;
+}
+
 bool Order::is_in_world() const {
   const auto is_of_world = [](const Ordered& one) { return one.is_call && one.process_set == 0; };
   return std::ranges::any_of(running_, is_of_world) || std::ranges::any_of(waiting(), is_of_world);

@@ -111,6 +111,8 @@ class Order {
   [[nodiscard]] std::span<const Ordered> running() const { return running_; }  // in start order
   [[nodiscard]] size_t backlog() const { return waiting().size() + running_.size(); }
   [[nodiscard]] bool is_idle() const { return backlog() == 0; }
+  // The number of the first bucket of the plan that waits or runs; `none` if there is none.
+  [[nodiscard]] int64_t first_open_bucket(int64_t none) const;
   // A call of process set 0, the world, is under way.
   [[nodiscard]] bool is_in_world() const;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <unordered_set>
 
 namespace rueda::control {
 namespace {
@@ -31,13 +30,17 @@ PlanReport Planner::news() const {
   return {.plan_number = runner_.plan_number(), .started = runner_.started(), .under_way = {}};
 }
 
-bool Planner::fits(std::span<const TensorRequest* const> requests) const {
-  return std::ranges::all_of(requests, [&](const TensorRequest* request) { return runner_.fits(*request); });
-}
-
-void Planner::take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now) {
-  for (const TensorRequest* request : requests) runner_.accept(*request, operation);
+bool Planner::take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now) {
+  positions_.clear();
+  if (!runner_.is_open() || requests.empty()) return false;
+  for (const TensorRequest* request : requests) {
+    const std::optional<size_t> position = runner_.position_of(*request);
+    if (!position) return false;
+    positions_.push_back(*position);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) runner_.accept(positions_[i], *requests[i], operation);
   taken_at_ = now;
+  return true;
 }
 
 // What the plan gives back is negotiated when it is over; what was submitted behind that comes then too. So
@@ -72,10 +75,7 @@ void Planner::forget(OperationId operation) {
 
 Planner::Decision Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
                                      Nanos now) {
-  if (runner_.is_open() && fits(requests)) {
-    take(operation, requests, now);
-    return {.is_taken = true, .actions = {}};
-  }
+  if (take(operation, requests, now)) return {.is_taken = true, .actions = {}, .positions = positions_};
   std::vector<Request> copies;
   for (const TensorRequest* request : requests) copies.emplace_back(*request);
   return submitted(operation, std::move(copies));
@@ -122,20 +122,16 @@ Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos 
                   "Learned plan " + std::to_string(plan_number) + " begins " +
                       (arriving_.empty() ? "without buckets." : "before another has ended."));
   }
+  Status readable = runner_.begin(plan_number, options_.me, std::exchange(arriving_, {}));
+  if (!readable.is_ok()) return readable;
   ++plans_begun_;
   PlannerActions actions;
   actions.emplace_back(PlanBegun{});
   actions.emplace_back(SetGeneration{.generation = ++generation_});
-  runner_.begin(plan_number, std::exchange(arriving_, {}));
   moved_at_ = now;
   operation_of_.clear();
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
-    const std::vector<const TensorRequest*> tensors = tensors_of(requests);
-    const bool is_taken = runner_.is_open() && !tensors.empty() && fits(tensors);
-    if (is_taken) {
-      take(operation, tensors, now);
-      continue;
-    }
+    if (take(operation, tensors_of(requests), now)) continue;
     const std::string why = "it has submitted " + name_of(requests.front()).second;
     append(actions, hold_back(operation, std::move(requests), why));
   }
@@ -196,13 +192,14 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
   return std::optional(std::move(actions));
 }
 
-std::optional<StartBucket> Planner::room(Nanos now) {
-  SharedBucket next = runner_.next();
+std::optional<StartBucket> Planner::room(Nanos now, int64_t first_open) {
+  SharedBucket next = runner_.next(first_open);
   if (next == nullptr) return std::nullopt;
-  const int64_t number = runner_.started();
+  StartBucket start{
+      .bucket = std::move(next), .number = runner_.started(), .first_position = runner_.first_position()};
   runner_.start_next();
   moved_at_ = now;
-  return StartBucket{.bucket = std::move(next), .number = number};
+  return start;
 }
 
 PlannerActions Planner::tick(Nanos now, bool is_idle) {
@@ -226,13 +223,16 @@ bool Planner::asks_for_wanted(Nanos now, uint64_t waits) const {
   return runner_.is_open() && runner_.waiting() > 0 && (waits != seen_waits_ || now >= next_look_);
 }
 
-PlannerActions Planner::wanted(Nanos now, uint64_t waits, std::span<const std::string> names) {
+PlannerActions Planner::wanted(Nanos now, uint64_t waits, const std::function<bool(size_t)>& is_wanted) {
   seen_waits_ = waits;
   next_look_ = now + kLookEvery;
-  for (const std::string& name : names)
-    if (runner_.would_wait_forever(name))
-      return depart("it waits for " + name + " before it submits the rest of its bucket");
-  return {};
+  std::optional<size_t> stuck;
+  runner_.for_each_stuck([&](size_t position) {
+    if (!stuck && is_wanted(position)) stuck = position;
+  });
+  if (!stuck) return {};
+  const std::string& name = runner_.waiting_at(*stuck)->request.name;
+  return depart("it waits for " + name + " before it submits the rest of its bucket");
 }
 
 Nanos Planner::next_event(bool is_idle) const {
@@ -270,10 +270,11 @@ PlannerActions Planner::propose(const Coordinator& coordinator) {
   if (!options_.may_plan || ledger_.is_active()) return {};
   std::optional<std::vector<Bucket>> plan = learner_.take_plan();
   if (!plan) return {};
-  std::unordered_set<std::string> names;
-  for (const Bucket& bucket : *plan)
-    for (const Entry& entry : bucket.entries) names.insert(entry.name);
-  if (!coordinator.may_begin_plan(names)) return {};  // it will be learned again
+  const Result<PlanNames> names = PlanNames::of(*plan);
+  const auto is_planned = [&](const TensorRequest& request) {
+    return names.value().find(request).has_value();
+  };
+  if (!names.is_ok() || !coordinator.may_begin_plan(is_planned)) return {};  // it will be learned again
   const int64_t plan_number = plans_begun_ + 1;
   ledger_.begin(plan_number, options_.ranks, std::ssize(*plan));
   std::vector<Response> responses;

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,6 +27,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/control/backend_traits.h"
 #include "rueda/control/coordinator.h"
+#include "rueda/control/plan_learner.h"
 #include "rueda/control/plans.h"
 
 namespace rueda::control {
@@ -46,7 +48,8 @@ struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
   SharedBucket bucket;
-  int64_t number = 0;  // counted from the beginning of the plan
+  int64_t number = 0;         // counted from the beginning of the plan
+  size_t first_position = 0;  // of its first tensor among all tensors of the plan
 };
 // Calls that start from now on belong to another generation, so that a cancelled call is not taken for the
 // call that comes in its place.
@@ -96,6 +99,8 @@ class Planner {
   struct Decision {
     bool is_taken = false;  // until the plan ends; otherwise it must be negotiated
     PlannerActions actions;
+    // Where the plan has the tensors of the operation; empty if it has not. Valid until the next event.
+    std::span<const size_t> positions = {};
   };
   // A new operation and its requests: one, or the members of one group.
   Decision submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
@@ -105,8 +110,9 @@ class Planner {
   // what this rank knows of the plan.
   Result<std::optional<PlannerActions>> response(Response& response, Nanos now);
   // There is room for one more bucket. Returns the next one, whose number is started(), if all its
-  // tensors are ready.
-  std::optional<StartBucket> room(Nanos now);
+  // tensors are ready. first_open: the first bucket of the plan that has not ended on this rank; started() if
+  // all have.
+  std::optional<StartBucket> room(Nanos now, int64_t first_open);
   // A call under way has moved, so the other ranks have come.
   void moved(Nanos now) { moved_at_ = now; }
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
@@ -119,11 +125,19 @@ class Planner {
     std::string lacks;    // a tensor of the next bucket that this rank has not submitted
   };
   [[nodiscard]] Progress place(Nanos now, bool is_idle) const;
-  // names: what threads wait for. Departs if one of them cannot complete in the plan. All earlier submissions
-  // must be known. asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has
-  // grown), and every few milliseconds.
+  // is_wanted(position): whether a thread waits for the tensor that waits at this position of the plan.
+  // Departs if one of them cannot complete in the plan. All earlier submissions must be known.
+  // asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has grown), and every
+  // few milliseconds.
   [[nodiscard]] bool asks_for_wanted(Nanos now, uint64_t waits) const;
-  PlannerActions wanted(Nanos now, uint64_t waits, std::span<const std::string> names);
+  PlannerActions wanted(Nanos now, uint64_t waits, const std::function<bool(size_t)>& is_wanted);
+  // Calls f(position, left_over) for each tensor that waits in the plan for its bucket to start.
+  template <class F>
+  void for_each_waiting(const F& f) const {
+    for (size_t position = 0; position < runner_.tensors(); ++position)
+      if (const LeftOver* waiting = runner_.waiting_at(position)) f(position, *waiting);
+  }
+  [[nodiscard]] size_t planned_tensors() const { return runner_.tensors(); }
   PlannerActions on_freeze(const PlanReport& news);
   PlannerActions depart(const std::string& why);
   // The operation has failed for another reason, so it is not negotiated again.
@@ -157,11 +171,11 @@ class Planner {
   Result<std::optional<PlannerActions>> end(const PlanEnd& end);
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
-  void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  // Puts the tensors into the plan, all or none.
+  bool take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   PlannerActions hold_back(OperationId operation, std::vector<Request> requests, const std::string& why);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);
-  [[nodiscard]] bool fits(std::span<const TensorRequest* const> requests) const;
   [[nodiscard]] PlanReport news() const;
 
   Options options_;
@@ -169,6 +183,7 @@ class Planner {
   PlanLedger ledger_;
   PlanRunner runner_;
   std::map<OperationId, std::vector<Request>> held_back_;  // not in the plan; negotiated once it is over
+  std::vector<size_t> positions_;                          // of the last take()
   std::vector<Bucket> arriving_;                           // buckets of the plan that is about to begin
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered

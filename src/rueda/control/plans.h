@@ -1,64 +1,20 @@
-// Learned plans: once the same allreduces (and barriers) recur step after step, ranks stop negotiating them.
-// A plan is a list of buckets in a fixed order; every rank starts the next bucket as soon as all its tensors
-// are ready, without a control message. A rank that submits something else departs from the plan: the
-// coordinator freezes the plan, learns how far each rank is, and ends the plan at the first bucket that not
-// all ranks have started. Tensors that were submitted and not reduced are negotiated again. Pure: no I/O, no
-// clock, no threads.
+// Learned plans while they run (plan_learner.h says how they begin). A plan is a list of buckets in a fixed
+// order; every rank starts the next bucket as soon as all its tensors are ready, without a control message. A
+// rank that submits something else departs from the plan: the coordinator freezes the plan, learns how far
+// each rank is, and ends the plan at the first bucket that not all ranks have started. Tensors that were
+// submitted and not run are negotiated again. Pure: no I/O, no clock, no threads.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "rueda/control/backend_traits.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/plan_names.h"
 
 namespace rueda::control {
-
-// On the coordinator: watches what is submitted and what runs, and proposes a plan when steps repeat.
-class PlanLearner {
- public:
-  // bucket_bytes: tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake
-  // small tensors, so that these fuse with later ones. traits_of: where it says bucket_bytes, that holds.
-  explicit PlanLearner(int64_t bucket_bytes, BackendTraitsLookup traits_of = default_traits)
-      : bucket_bytes_(bucket_bytes), traits_of_(std::move(traits_of)) {}
-
-  void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
-  void saw_response(const Response& response);        // in the order all ranks follow
-  // The buckets of a plan, if a step has just ended and the last steps were equal. The learner
-  // then starts again.
-  std::optional<std::vector<Bucket>> take_plan();
-  // A plan has ended after so many buckets. If it did not last long, the steps must repeat more often before
-  // the next plan.
-  void plan_ended(int64_t buckets);
-  void forget();
-
- private:
-  struct Tensor {
-    Bucket bucket;  // with this tensor alone
-    int64_t bytes = 0;
-    uint64_t seen = 0, started = 0;  // when it was first submitted and when it was answered, by clock_
-  };
-  void end_step();
-  [[nodiscard]] bool is_like_last_step() const;
-  [[nodiscard]] int64_t most_bytes(const Bucket& bucket) const;
-
-  static constexpr int kLeastRepeats = 2;
-
-  int64_t bucket_bytes_;
-  BackendTraitsLookup traits_of_;
-  int repeats_needed_ = kLeastRepeats;
-  int64_t planned_ = 0;  // how many buckets the last plan had
-  int repeats_ = 0;
-  uint64_t clock_ = 0;  // counts submissions and responses
-  std::unordered_map<std::string, uint64_t> first_seen_;
-  std::vector<Tensor> step_, last_step_;
-  std::unordered_map<std::string, size_t> in_step_;  // name -> position
-};
 
 // On the coordinator: how far the ranks are when a plan ends.
 class PlanLedger {
@@ -95,27 +51,44 @@ struct LeftOver {
   TensorRequest request;
 };
 
-// On every rank: which bucket may start.
+// On every rank: which bucket may start. A position counts the tensors of all buckets of the plan.
 class PlanRunner {
  public:
-  void begin(int64_t plan_number, std::vector<Bucket> buckets);
+  // me: the world rank of this process. Fails if the plan names two tensors alike.
+  Status begin(int64_t plan_number, Rank me, std::vector<Bucket> buckets);
   // While a plan is active and not frozen, submissions go here first.
   [[nodiscard]] bool is_open() const { return is_active_ && !is_frozen_; }
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   [[nodiscard]] int64_t started() const { return started_; }
-  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(buckets_.size()); }  // of one pass
-  // False if the plan does not expect the tensor; then this rank departs. All tensors of an operation must
-  // fit before one of them is accepted.
-  [[nodiscard]] bool fits(const TensorRequest& request) const;
-  void accept(const TensorRequest& request, OperationId operation = 0);
+  [[nodiscard]] int64_t size() const { return std::ssize(buckets_); }  // buckets of one pass
+  [[nodiscard]] size_t tensors() const { return tensors_.size(); }     // of one pass
+  // Which tensor of the plan it is. None if the plan does not expect it now; then this rank departs. All
+  // tensors of an operation must have a position before one of them is accepted.
+  [[nodiscard]] std::optional<size_t> position_of(const TensorRequest& request) const;
+  void accept(size_t position, const TensorRequest& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // accepted tensors whose bucket has not started
-  // The bucket to start now, or null.
-  [[nodiscard]] SharedBucket next() const;
+  // The operation that waits at this position for its bucket to start; null if none does.
+  [[nodiscard]] const LeftOver* waiting_at(size_t position) const {
+    return tensors_[position].accepted == 0 ? nullptr : &tensors_[position].waiting;
+  }
+  // The bucket to start now, or null. first_open: the first bucket of the plan that has not ended here. A
+  // bucket starts again when it has ended, so no rank is more than one pass ahead of another.
+  [[nodiscard]] SharedBucket next(int64_t first_open) const;
+  [[nodiscard]] size_t first_position() const { return first_[head()]; }  // of the bucket to start next
   void start_next();
-  // Whether a thread that waits for this tensor would never return: its bucket, or one before it, lacks
-  // tensors of this rank.
-  [[nodiscard]] bool would_wait_forever(const std::string& name) const;
+  // Calls f(position) for the tensors that wait and never run if this rank submits nothing more: their
+  // bucket, or one before it, lacks tensors.
+  template <class F>
+  void for_each_stuck(const F& f) const {
+    bool is_stuck = false;
+    for (int64_t number = started_; is_open() && number < started_ + size(); ++number) {
+      const size_t at = static_cast<size_t>(number) % buckets_.size();
+      is_stuck = is_stuck || !is_full(at);
+      for (size_t i = 0; is_stuck && i < buckets_[at]->entries.size(); ++i)
+        if (waiting_at(first_[at] + i) != nullptr) f(first_[at] + i);
+    }
+  }
   // The first tensor of the next bucket that this rank has not submitted; empty if it has submitted all.
   [[nodiscard]] std::string lacks() const;
   void freeze() { is_frozen_ = true; }
@@ -130,20 +103,33 @@ class PlanRunner {
  private:
   struct PlannedTensor {
     size_t bucket = 0;
-    size_t entry = 0;
     uint64_t accepted = 0;  // when, by clock_; 0: it does not wait
-    LeftOver last = {};     // what was accepted last
+    int64_t number = 0;     // of a numbered name, which it must have next
+    LeftOver waiting = {};  // what was accepted last, if it waits
+    LeftOver started = {};  // what was in the bucket when that was started last
   };
   [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
+  [[nodiscard]] bool is_full(size_t bucket) const {
+    return ready_[bucket] == buckets_[bucket]->entries.size();
+  }
+  [[nodiscard]] const Entry& entry_at(size_t position) const {
+    const size_t bucket = tensors_[position].bucket;
+    return buckets_[bucket]->entries[position - first_[bucket]];
+  }
+  [[nodiscard]] bool is_as_planned(const TensorRequest& request, const Bucket& bucket,
+                                   const Entry& entry) const;
 
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
+  Rank me_ = 0;
   int64_t started_ = 0;  // buckets, over all passes
   uint64_t clock_ = 0;
   size_t waiting_ = 0;
   std::vector<SharedBucket> buckets_;
+  std::vector<size_t> first_;  // [bucket] position of its first tensor
   std::vector<size_t> ready_;  // [bucket] tensors that are waiting
-  std::unordered_map<std::string, PlannedTensor> planned_;
+  std::vector<PlannedTensor> tensors_;
+  PlanNames names_;
 };
 
 }  // namespace rueda::control

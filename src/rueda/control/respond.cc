@@ -72,7 +72,8 @@ Candidate make_candidate(const CompleteTensor& tensor) {
   bucket.joined = tensor.joined;
   candidate.shares_memory = std::ranges::any_of(
       tensor.submissions, [](const Submission& one) { return one.request.shares_memory; });
-  bucket.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
+  bucket.entries.push_back(
+      {.name = first.name, .shape = first.shape, .rows = {}, .numbered_at = first.numbered_at});
   const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||
                           first.what == Collective::kReducescatter;
   RUEDA_CHECK(!is_by_rows || tensor.submissions.size() == tensor.members.size(),

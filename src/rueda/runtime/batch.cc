@@ -77,14 +77,13 @@ void fill_spec(Batch& batch) {
 }
 
 Status of_tensor(const Batch& batch, const Status& why) {
-  return {why.code, "Tensor " + batch.bucket->entries.front().name + ": " + why.why};
+  return {why.code, "Tensor " + batch.name(0) + ": " + why.why};
 }
 
 Status no_memory(const Batch& batch, int64_t count) {
-  return {Code::kUnavailable, "no memory for " +
-                                  std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
-                                  " bytes of tensor " + batch.bucket->entries.front().name +
-                                  "; use smaller tensors or a machine with more memory."};
+  return {Code::kUnavailable,
+          "no memory for " + std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
+              " bytes of tensor " + batch.name(0) + "; use smaller tensors or a machine with more memory."};
 }
 
 Status allocate_output(const Batch& batch, Tensor& tensor, cuda::Devices* devices) {
@@ -166,7 +165,7 @@ CallTrace trace_of(const Batch& batch) {
   const control::Bucket& bucket = *batch.bucket;
   CallTrace call{.what = bucket.what,
                  .process_set = bucket.process_set,
-                 .name = bucket.entries.front().name,
+                 .name = batch.name(0),
                  .tensors = static_cast<int32_t>(bucket.entries.size()),
                  .bytes = input_bytes(batch)};
   for (const BatchTensor& tensor : batch.tensors) {
@@ -184,7 +183,7 @@ void record_tensors(TraceSink& trace, const Batch& batch, std::optional<uint32_t
     const std::optional<TensorRef>& ref = batch.tensors[i].ref;
     const bool has_result = is_ok && ref.has_value();
     const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
-    trace.record(TensorTrace{.name = batch.bucket->entries[i].name,
+    trace.record(TensorTrace{.name = batch.name(i),
                              .dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
                              .shape = shape,
                              .operation = operation_code(batch.bucket->what, batch.bucket->op),
@@ -194,33 +193,46 @@ void record_tensors(TraceSink& trace, const Batch& batch, std::optional<uint32_t
   }
 }
 
-Result<Batch> make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
-                         const Operations& operations, bool is_discarded) {
+std::vector<std::optional<TensorRef>> find_tensors(const control::Bucket& bucket, const Group& group,
+                                                   const Operations& operations) {
+  const Rank me = group.members[static_cast<size_t>(group.me)];
+  // A rank that has joined may have submitted the name since: that submission belongs to a later round.
+  if (std::ranges::find(bucket.joined, me) != bucket.joined.end()) return {};
+  std::vector<std::optional<TensorRef>> tensors;
+  for (const control::Entry& entry : bucket.entries)
+    tensors.push_back(operations.lookup(bucket.process_set, entry.name));
+  return tensors;
+}
+
+Batch make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
+                 std::span<const std::optional<TensorRef>> tensors) {
   Batch batch;
   batch.bucket = std::move(bucket);
   batch.group = std::move(group);
-  const std::vector<Rank>& joined = batch.bucket->joined;
-  const Rank me = batch.group->members[static_cast<size_t>(batch.group->me)];
-  const bool has_joined = is_discarded || std::find(joined.begin(), joined.end(), me) != joined.end();
-  for (const control::Entry& entry : batch.bucket->entries) {
-    BatchTensor tensor;
-    // A rank that has joined may have submitted the name since: that submission belongs to a later round.
-    if (!has_joined) tensor.ref = operations.lookup(batch.bucket->process_set, entry.name);
-    if (!has_joined && !is_meant(tensor.ref, *batch.bucket)) {
-      return Status(Code::kInternal,
-                    "the coordinator started tensor " + entry.name +
-                        ", which this rank has not submitted in this form; please report it.");
-    }
-    tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
+  for (size_t i = 0; i < batch.bucket->entries.size(); ++i) {
+    const control::Entry& entry = batch.bucket->entries[i];
+    const bool is_mine = i < tensors.size() && tensors[i] && tensors[i]->has_tensor();
+    BatchTensor& tensor = batch.tensors.emplace_back();
+    tensor.shape = is_mine ? tensors[i]->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;
     tensor.row_count = tensor.shape.empty() ? 1 : product(tensor.shape, 1);
     if (has_rows(batch.bucket->what))
       for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
-    batch.tensors.push_back(std::move(tensor));
   }
   fill_spec(batch);
-  batch.memory = memory_of(batch);
   return batch;
+}
+
+Status take_tensors(Batch& batch, std::span<std::optional<TensorRef>> tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_meant(tensors[i], *batch.bucket))
+      return {Code::kInternal, "the coordinator started tensor " + batch.bucket->entries[i].name +
+                                   ", which this rank has not submitted in this form; please report it."};
+    batch.tensors[i].ref = std::exchange(tensors[i], std::nullopt);
+    batch.tensors[i].shape = batch.tensors[i].ref->tensor().request.shape;
+  }
+  batch.memory = memory_of(batch);
+  return Status::ok();
 }
 
 Status prepare_batch(Batch& batch, cuda::Devices* devices) {

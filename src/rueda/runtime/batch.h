@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "rueda/backend/backend.h"
@@ -25,6 +27,12 @@ struct BatchTensor {
 };
 
 struct Batch {
+  // Of a tensor: as this rank has submitted it; in a learned plan the number in it grows from step to step.
+  [[nodiscard]] const std::string& name(size_t tensor) const {
+    const std::optional<TensorRef>& ref = tensors[tensor].ref;
+    return ref && ref->has_tensor() ? ref->tensor().request.name : bucket->entries[tensor].name;
+  }
+
   control::SharedBucket bucket;
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
@@ -42,10 +50,15 @@ CallTrace trace_of(const Batch& batch);
 // failed before it.
 void record_tensors(TraceSink& trace, const Batch& batch, std::optional<uint32_t> call, bool is_ok);
 
-// Fails if this rank has not submitted a tensor of the bucket. is_discarded: this rank takes part without
-// tensors of its own.
-Result<Batch> make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
-                         const Operations& operations, bool is_discarded = false);
+// What this rank has submitted under the names of the bucket; nothing if it has joined and takes part without
+// tensors.
+std::vector<std::optional<TensorRef>> find_tensors(const control::Bucket& bucket, const Group& group,
+                                                   const Operations& operations);
+// tensors: of this rank, one for each entry; none if it takes part without any.
+Batch make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
+                 std::span<const std::optional<TensorRef>> tensors);
+// Moves the tensors into their batch, for this run of it. Fails if one of them is not what the bucket means.
+Status take_tensors(Batch& batch, std::span<std::optional<TensorRef>> tensors);
 // Allocates the outputs that the engine owns, in memory of the kind of the inputs, and lists the segments.
 // Fails if this machine has no memory for an output. devices: null if the job has none.
 Status prepare_batch(Batch& batch, cuda::Devices* devices);

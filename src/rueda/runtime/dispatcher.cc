@@ -45,9 +45,25 @@ void Dispatcher::enqueue(control::Response response) {
     keep(ordered, std::make_unique<Item>(std::move(response)));
 }
 
-void Dispatcher::enqueue_planned(control::SharedBucket bucket, int64_t number) {
-  const Ordered& ordered = order_.enqueue_planned(*bucket, number);
-  keep(ordered, std::make_unique<Item>(std::move(bucket)));
+void Dispatcher::enqueue_planned(const control::StartBucket& started,
+                                 std::span<std::optional<TensorRef>> tensors) {
+  const Ordered& ordered = order_.enqueue_planned(*started.bucket, started.number);
+  const size_t at = started.first_position;
+  std::unique_ptr<Item> item = at < ended_.size() ? std::move(ended_[at]) : nullptr;
+  const bool is_of_this_plan =
+      item != nullptr && item->bucket == started.bucket;  // an older plan's ends late
+  if (!is_of_this_plan) item = std::make_unique<Item>(started.bucket);
+  item->first_position = at;
+  for (std::optional<TensorRef>& tensor : tensors)
+    item->tensors.push_back(std::exchange(tensor, std::nullopt));
+  keep(ordered, std::move(item));
+}
+
+void Dispatcher::keep_for_next_pass(std::unique_ptr<Item> item) {
+  const size_t at = item->first_position;
+  if (at >= ended_.size()) ended_.resize(at + 1);
+  item->renew();
+  ended_[at] = std::move(item);
 }
 
 void Dispatcher::enqueue_discarded(control::Bucket bucket, int64_t number, std::vector<int32_t> arrivals) {
@@ -68,6 +84,8 @@ void Dispatcher::keep(const Ordered& ordered, std::unique_ptr<Item> item) {
   items_[ordered.key] = std::move(item);
 }
 
+void Dispatcher::forget_planned() { ended_.clear(); }
+
 bool Dispatcher::has_room_for(int64_t number) const {
   const OrderAction opening = order_.opening();
   if (opening.what != OrderAction::What::kLook) return opening.what == OrderAction::What::kStart;
@@ -81,10 +99,9 @@ bool Dispatcher::progress() {
     if (!backends_.all()[i]->is_idle()) moved = backends_.all()[i]->progress(done_) || moved;
   has_moved_ = has_moved_ || moved;
   if (moved) note_movement();
-  for (const backend::Done& done : std::exchange(done_, {})) {
-    finish(done);
-    moved = true;
-  }
+  for (const backend::Done& done : done_) finish(done);
+  moved = moved || !done_.empty();
+  done_.clear();
   if (has_launched_) look_at_devices();
   return start_what_fits() || moved;
 }
@@ -133,7 +150,7 @@ bool Dispatcher::start_what_fits() {
 }
 
 std::optional<Sight> Dispatcher::look(Item& item, bool is_first) {
-  if (!item.batch) {
+  if (!item.is_made) {
     std::shared_ptr<const Group> group = groups_.find(item.bucket->process_set);
     if (group == nullptr || !group->is_member()) return Sight();
     if (!make_batch_of(item, std::move(group))) return std::nullopt;
@@ -157,13 +174,15 @@ Sight::Memory Dispatcher::look_at_memory(const Batch& batch, bool is_first) {
 }
 
 bool Dispatcher::make_batch_of(Item& item, std::shared_ptr<const Group> group) {
-  const bool is_discarded = item.origin == control::BatchOrigin::kDiscarded;
-  Result<Batch> made = make_batch(item.bucket, std::move(group), operations_, is_discarded);
-  if (!made.is_ok()) {
-    failure_ = made.status();
+  if (item.origin == control::BatchOrigin::kNegotiated)
+    item.tensors = find_tensors(*item.bucket, *group, operations_);
+  if (!item.batch) item.batch.emplace(make_batch(item.bucket, std::move(group), item.tensors));
+  item.is_made = true;
+  Batch& batch = *item.batch;
+  if (const Status meant = take_tensors(batch, item.tensors); !meant.is_ok()) {
+    failure_ = meant;
     return false;
   }
-  const Batch& batch = item.batch.emplace(std::move(made).value());
   item.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
   for (size_t i = 0; i < backends_.all().size(); ++i)
     if (backends_.all()[i].get() == item.backend) item.backend_number = static_cast<int16_t>(i);
@@ -238,8 +257,7 @@ void Dispatcher::start(const OrderAction& action) {
 void Dispatcher::fail_unsupported(const Batch& batch) {
   const std::string& why = backends_.why_no_devices();
   const Status status{Code::kUnsupported, "no backend of this job can use the memory of tensor " +
-                                              batch.bucket->entries.front().name +
-                                              (why.empty() ? "" : " (" + why + ")") +
+                                              batch.name(0) + (why.empty() ? "" : " (" + why + ")") +
                                               "; copy the tensor to host memory first."};
   if (trace_.wants_details()) record_tensors(trace_, batch, std::nullopt, false);
   for (const BatchTensor& tensor : batch.tensors)
@@ -251,7 +269,7 @@ void Dispatcher::finish(const backend::Done& done) {
   const auto at =
       std::ranges::find(running, done.id, [this](const Ordered& one) { return items_[one.key]->id; });
   RUEDA_CHECK(at != running.end(), "a backend finished a call that was not running");
-  const std::unique_ptr<Item> item = std::move(items_[at->key]);
+  std::unique_ptr<Item> item = std::move(items_[at->key]);
   const bool has_result = order_.ended(control::OrderKey{at->key});
   counters_.algorithm.store(done.how.data(), std::memory_order_relaxed);
   // A refusal that follows from the request is the same on every rank. Any other failure happened on this
@@ -260,8 +278,7 @@ void Dispatcher::finish(const backend::Done& done) {
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
   if (!status.is_ok() && !is_everywhere) {
     failure_ = status;  // the operations end with the epoch, whose status names the culprit
-    if (done.segment)
-      failure_.why = "Tensor " + item->bucket->entries[*done.segment].name + ": " + status.why;
+    if (done.segment) failure_.why = "Tensor " + item->batch->name(*done.segment) + ": " + status.why;
     return;
   }
   if (!has_result) return;
@@ -276,6 +293,7 @@ void Dispatcher::finish(const backend::Done& done) {
   const Batch& batch = *item->batch;
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status, done.event);
+  if (item->origin == control::BatchOrigin::kPlanned) keep_for_next_pass(std::move(item));
 }
 
 std::vector<control::BucketUnderWay> Dispatcher::pause() {
@@ -304,6 +322,7 @@ void Dispatcher::cancel(int64_t number, std::span<const int32_t> arrivals) {
 void Dispatcher::abort() {
   order_.clear();
   items_.clear();
+  ended_.clear();
 }
 
 }  // namespace rueda::runtime

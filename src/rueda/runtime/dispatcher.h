@@ -15,6 +15,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/order.h"
+#include "rueda/control/planner.h"
 #include "rueda/runtime/batch.h"
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/groups.h"
@@ -31,8 +32,10 @@ class Dispatcher {
   ~Dispatcher();
 
   void enqueue(control::Response response);
-  // As in control::Order.
-  void enqueue_planned(control::SharedBucket bucket, int64_t number);
+  // As in control::Order. tensors: of this rank, one for each entry; they are moved from.
+  void enqueue_planned(const control::StartBucket& started, std::span<std::optional<TensorRef>> tensors);
+  // The plan has ended.
+  void forget_planned();
   // arrivals: messages that each rank has sent for it.
   void enqueue_discarded(control::Bucket bucket, int64_t number, std::vector<int32_t> arrivals);
   // Whether this bucket of a plan would start at once; an estimate, see Order::opening(). A bucket that
@@ -63,6 +66,7 @@ class Dispatcher {
  private:
   using Item = DispatchItem;  // what this rank keeps of a response in the order
   void keep(const control::Ordered& ordered, std::unique_ptr<Item> item);
+  void keep_for_next_pass(std::unique_ptr<Item> item);
   bool start_what_fits();
   // Null once something has failed.
   std::optional<control::Sight> look(Item& item, bool is_first);
@@ -85,6 +89,8 @@ class Dispatcher {
   cuda::Devices* devices_;  // null: the job has none
   control::Order order_;
   std::vector<std::unique_ptr<Item>> items_;  // [key]
+  // [position of the first tensor in the plan] buckets that have ended: their next run uses their memory.
+  std::vector<std::unique_ptr<Item>> ended_;
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   bool has_launched_ = false;  // something on a device; from then on backends are asked how devices are

@@ -50,15 +50,28 @@ class DispatchItem final : public backend::ActivitySink {
   std::optional<control::Response> notice;  // a response that is no call
   Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
-  uint64_t place = 0;                                   // as in control::Ordered
-  std::vector<int32_t> arrivals;                        // kDiscarded
-  std::optional<Batch> batch;                           // once it is made
+  uint64_t place = 0;                             // as in control::Ordered
+  std::vector<std::optional<TensorRef>> tensors;  // of this rank, until the batch takes them
+  size_t first_position = 0;                      // kPlanned: as in control::StartBucket
+  std::vector<int32_t> arrivals;                  // kDiscarded
+  std::optional<Batch> batch;                     // of this run if is_made, else of the one before
+  bool is_made = false;
   backend::Backend* backend = nullptr;                  // that runs it
   int16_t backend_number = control::Sight::kNoBackend;  // its index in the table
   backend::CallId id = 0;
   TraceSink* messages = nullptr;  // null: its messages are not recorded
   bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
+
+  // For the next run of a bucket of a plan: forgets this one, and keeps its memory.
+  void renew() {
+    tensors.clear();
+    batch->segments.clear();
+    for (BatchTensor& tensor : batch->tensors) tensor.ref.reset();
+    is_made = has_packed_ = false;
+    messages = nullptr;
+    ordered = started = transfer_began = unpack_began = moved_at_ = still_ = 0;
+  }
 
   void moved(Nanos now) {
     still_ = std::max(still_, now - std::max(moved_at_, started));

@@ -56,7 +56,11 @@ void pin_thread(const std::string& affinity, Rank local_rank) {
 }  // namespace
 
 Driver::Driver(Work& work, Options options)
-    : work_(work), options_(std::move(options)), wake_filter_(std::exchange(options_.wake_fds, {})) {}
+    : work_(work), options_(std::move(options)), wake_filter_(std::exchange(options_.wake_fds, {})) {
+  std::vector<int> fds(wake_filter_.fds().begin(), wake_filter_.fds().end());
+  fds.push_back(options_.doorbell);
+  polled_ = polled_for_input(fds);
+}
 
 Status Driver::start() {
   // Here, not on the engine's thread: it loads a library, and a child that is forked meanwhile can load none.
@@ -140,11 +144,9 @@ void Driver::park(std::unique_lock<std::mutex>& lock, Nanos until) {
   // The longer they go on waiting, the less often this thread comes back to see whether they still do.
   quiet_time_ = is_left ? std::min(2 * quiet_time_, kLongestQuietTime) : kQuietTime;
   if (prepare_sleep()) {
-    std::vector<int> fds(wake_filter_.fds().begin(), wake_filter_.fds().end());
-    fds.push_back(options_.doorbell);
     is_parked_ = true;
     lock.unlock();
-    sleep_on(fds, Deadline::at(until));
+    sleep_on(polled_, Deadline::at(until));
     lock.lock();
     is_parked_ = false;
   }

@@ -6,6 +6,8 @@
 // as it found it: parked, and with its sleep announced.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -106,6 +108,7 @@ class Driver {
   std::mutex mutex_;                 // the thread that has locked it holds the engine
   bool is_parked_ = false;           // the engine's own thread sleeps in poll until it is rung
   WakeFilter wake_filter_;           // in front of the transports' descriptors
+  std::vector<pollfd> polled_;       // that, and the doorbell
   bool has_core_to_itself_ = false;  // as the last yield has shown
   Stillness stillness_;
   Nanos last_driven_ = -kSecond;     // when a waiting thread last did the work

@@ -20,12 +20,26 @@ control::Planner::Decision LearnedPlans::take(const std::shared_ptr<Operation>& 
   if (operation->set_change) return planner_.submitted(operation->handle, {*operation->set_change});
   requests_.clear();
   for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
-  return planner_.submitted(operation->handle, requests_, monotonic_now());
+  control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
+  for (size_t i = 0; i < decision.positions.size(); ++i)
+    waiting_[decision.positions[i]] = TensorRef{operation, i};
+  return decision;
 }
 
 Result<std::optional<control::PlannerActions>> LearnedPlans::accept(control::Response& response) {
-  if (std::holds_alternative<control::PlanBegin>(response)) forget_finished();
-  return planner_.response(response, monotonic_now());
+  const bool begins = std::holds_alternative<control::PlanBegin>(response);
+  if (begins) forget_finished();
+  Result<std::optional<control::PlannerActions>> actions = planner_.response(response, monotonic_now());
+  if (begins && actions.is_ok()) find_waiting();
+  return actions;
+}
+
+// What was submitted before the plan began, and belongs to it.
+void LearnedPlans::find_waiting() {
+  waiting_.assign(planner_.planned_tensors(), std::nullopt);
+  planner_.for_each_waiting([this](size_t position, const control::LeftOver& submitted) {
+    waiting_[position] = operations_.lookup(submitted.request.process_set, submitted.request.name);
+  });
 }
 
 // An operation that failed while it waited for an answer is not begun again.
@@ -44,7 +58,8 @@ void LearnedPlans::forget_finished() {
 }
 
 std::optional<control::StartBucket> LearnedPlans::next(Nanos now) {
-  return dispatcher_.has_room_for(planner_.started()) ? planner_.room(now) : std::nullopt;
+  if (!dispatcher_.has_room_for(planner_.started())) return std::nullopt;
+  return planner_.room(now, dispatcher_.order().first_open_bucket(planner_.started()));
 }
 
 control::PlannerActions LearnedPlans::tick(Nanos now) {
@@ -55,9 +70,10 @@ control::PlannerActions LearnedPlans::tick(Nanos now) {
 control::PlannerActions LearnedPlans::wanted(Nanos now) {
   if (!planner_.asks_for_wanted(now, operations_.wants())) return {};
   const uint64_t wants = operations_.wants();
-  const std::vector<std::string> wanted = operations_.wanted_names(now);
   if (operations_.has_submitted()) return {};  // what was submitted before the wait comes first
-  return planner_.wanted(now, wants, wanted);
+  return planner_.wanted(now, wants, [&](size_t position) {
+    return waiting_[position] && waiting_[position]->operation->is_wanted(now);
+  });
 }
 
 void LearnedPlans::carry_out(control::PlanBegun&) {
@@ -74,6 +90,8 @@ void LearnedPlans::note(const control::TellDeparture& told) {
 }
 
 void LearnedPlans::carry_out(control::PlanOver&) {
+  waiting_.clear();
+  dispatcher_.forget_planned();
   count(counters_.departures);
   count(counters_.meters->plans_left);
   const std::string why = departure_.empty() ? "another rank departed" : departure_;
@@ -81,7 +99,9 @@ void LearnedPlans::carry_out(control::PlanOver&) {
 }
 
 void LearnedPlans::carry_out(control::StartBucket& started) {
-  dispatcher_.enqueue_planned(std::move(started.bucket), started.number);
+  const std::span tensors =
+      std::span(waiting_).subspan(started.first_position, started.bucket->entries.size());
+  dispatcher_.enqueue_planned(started, tensors);
   count(counters_.planned_batches);
 }
 

@@ -54,6 +54,7 @@ class LearnedPlans {
 
  private:
   void forget_finished();
+  void find_waiting();
 
   Operations& operations_;
   Dispatcher& dispatcher_;
@@ -61,6 +62,7 @@ class LearnedPlans {
   TraceSink& trace_;
   control::Planner planner_;
   std::vector<const control::TensorRequest*> requests_;  // of take(); kept for its memory
+  std::vector<std::optional<TensorRef>> waiting_;        // [position in the plan]
   std::string departure_;                                // why this rank departs; empty: another rank does
 };
 

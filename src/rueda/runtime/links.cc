@@ -310,7 +310,9 @@ std::vector<int> Links::wake_fds() const {
 }
 
 void Links::sleep(Deadline deadline) {
-  if (prepare_sleep()) sleep_on(wake_fds(), deadline);
+  if (!prepare_sleep()) return;
+  std::vector<pollfd> polled = polled_for_input(wake_fds());
+  sleep_on(polled, deadline);
 }
 
 bool Links::are_silent() const {
@@ -323,10 +325,14 @@ std::vector<UniqueFd> Links::take_shared(Rank peer) {
   return transport == nullptr ? std::vector<UniqueFd>() : transport->take_shared(peer);
 }
 
-void sleep_on(std::span<const int> fds, Deadline deadline) {
+std::vector<pollfd> polled_for_input(std::span<const int> fds) {
   std::vector<pollfd> polled;
   polled.reserve(fds.size());
   for (const int fd : fds) polled.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+  return polled;
+}
+
+void sleep_on(std::span<pollfd> polled, Deadline deadline) {
   // An interrupted or spurious return is harmless: the caller looks for work again.
   [[maybe_unused]] const int ready = ::poll(polled.data(), polled.size(), deadline.timeout_ms());
 }

@@ -3,6 +3,8 @@
 // init, which runs before it.
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <functional>
 #include <memory>
@@ -44,7 +46,8 @@ struct ControlMessage {
 };
 
 // Returns when one of the descriptors has input or the deadline has passed.
-void sleep_on(std::span<const int> fds, Deadline deadline);
+void sleep_on(std::span<pollfd> polled, Deadline deadline);
+std::vector<pollfd> polled_for_input(std::span<const int> fds);
 
 class Links {
  public:

@@ -80,6 +80,10 @@ struct Operation {
   // From when on a thread waits for it, as far as known; 0 = none waits. Polling counts as waiting
   // after a while.
   mutable std::atomic<Nanos> wanted_from{0};
+  [[nodiscard]] bool is_wanted(Nanos now) const {
+    const Nanos from = wanted_from.load(std::memory_order_relaxed);
+    return from != 0 && from <= now;
+  }
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 
   // For an operation that starts again: as it was before the first start.

@@ -382,22 +382,10 @@ Status Operations::closed_with() const {
   return closed_;
 }
 
-std::vector<std::string> Operations::wanted_names(Nanos now) const {
-  std::vector<std::string> names;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [key, ref] : in_flight_) {
-    const Nanos from = ref.operation->wanted_from.load(std::memory_order_relaxed);
-    if (key.process_set == 0 && from != 0 && from <= now) names.push_back(key.name);
-  }
-  return names;
-}
-
 bool Operations::is_awaited(Nanos now) const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(in_flight_, [now](const auto& one) {
-    const Nanos from = one.second.operation->wanted_from.load(std::memory_order_relaxed);
-    return from != 0 && from <= now;
-  });
+  return std::ranges::any_of(in_flight_,
+                             [now](const auto& one) { return one.second.operation->is_wanted(now); });
 }
 
 std::vector<Callback> Operations::complete_locked(Operation& operation) {

@@ -96,8 +96,6 @@ class Operations {
   [[nodiscard]] Status closed_with() const;  // ok while open
   // Grows whenever a thread begins to wait for an operation that is not done.
   [[nodiscard]] uint64_t wants() const { return wants_.load(std::memory_order_relaxed); }
-  // The tensors of the world for which a thread waits at this time.
-  [[nodiscard]] std::vector<std::string> wanted_names(Nanos now) const;
   [[nodiscard]] bool is_awaited(Nanos now) const;  // a thread waits for an operation at this time
 
  private:

@@ -270,7 +270,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         with self._lock:
             number = self._messages.get(route, 0) + 1
             self._messages[route] = number
-        place = f"message {number} from rank {origin} to rank {destination} with tag {tag}"
+        place = names.Place("message", number, f" from rank {origin} to rank {destination} with tag {tag}")
         return self._submit(word, [request], [tensor], (None, set_id, place))
 
     # ---- several at once ----
@@ -290,7 +290,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def _run(self, word: str, made: Sequence[Request], outputs: Tensors, options: Any) -> RuedaWork:
         with self._lock:
             self._sequence += 1
-            place = f"call {self._sequence}"
+            place = names.Place("call", self._sequence)
         return self._submit(word, made, outputs, (options, self._set, place))
 
     def _submit(self, word: str, *operation: Any) -> RuedaWork:
@@ -299,13 +299,12 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._launch(word, *operation)
 
     def _launch(
-        self, word: str, made: Sequence[Request], outputs: Tensors, target: tuple[Any, int, str]
+        self, word: str, made: Sequence[Request], outputs: Tensors, target: tuple[Any, int, names.Place]
     ) -> RuedaWork:
         """target: options that may hold a timeout, process set, and which operation of the group it is. The
         name does not tell the collective, so that ranks which call different ones meet and are told so.
         """
         options, set_id, place = target
-        name = f"{self._prefix}/{place}"
         self._check_open()
         seconds = _seconds(options, self._seconds)
         if not made:
@@ -328,7 +327,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         stream = group_operations.stream_for(calls)
         if stream is not None:
             held.append([stream.mark(calls)])
-        engine_handle = group_operations.submit(calls, (set_id, name), will_wait)
+        engine_handle = group_operations.submit(calls, (set_id, self._prefix, place), will_wait)
         what = f"{word} ({place} of process group {self._name})"
         operation = GroupOperation(
             engine_handle, held, finish if finishes else None, what, stream, writes=writes

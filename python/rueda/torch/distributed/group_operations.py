@@ -20,6 +20,7 @@ from rueda.errors import HorovodInternalError
 from rueda.open_operations import LOST, InFlight, Writes, open_operations
 from rueda.operations import Call
 from rueda.torch import devices
+from rueda.torch.distributed.names import Place
 
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
 
@@ -85,18 +86,20 @@ def stream_for(calls: Sequence[Call]) -> Stream | None:
     return devices.stream_at(on_gpu[0]) if on_gpu else None
 
 
-def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> int:
+def submit(calls: Sequence[Call], target: tuple[int, str, Place], will_wait: bool) -> int:
     """Submits the calls as one operation and returns the engine's handle, of which the caller makes a
     GroupOperation at once. ValueError or HorovodInternalError if refused.
 
-    target: the process set and the name. will_wait: this thread waits for it next, and does the
-    engine's work meanwhile.
+    target: the process set, the name of the group, and which of its operations it is. will_wait: this
+    thread waits for it next, and does the engine's work meanwhile.
     """
-    set_id, name = target
+    set_id, prefix, place = target
+    name = f"{prefix}/{place}"
+    numbered_at = len(f"{prefix}/{place.word} ".encode())
     operations.check_usable()
     requests = (_core.Request * len(calls))()
     for index, call in enumerate(calls):
-        operations.fill(requests[index], call, set_id, name if index == 0 else f"{name}/{index}")
+        operations.fill(requests[index], call, set_id, name if index == 0 else f"{name}/{index}", numbered_at)
     _reap()
     return operations.start(requests, len(calls), will_wait)
 

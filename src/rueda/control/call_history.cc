@@ -1,0 +1,91 @@
+#include "rueda/control/call_history.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/control/numbered_name.h"
+
+namespace rueda::control {
+namespace {
+
+constexpr size_t kMostCalls = 1 << 13;   // that are remembered
+constexpr size_t kMostKinds = 1 << 12;   // if there are more, nothing repeats
+constexpr size_t kMostTried = 256;       // periods, for each call
+constexpr size_t kMostOvertaking = 256;  // calls that one answer may overtake
+
+}  // namespace
+
+bool recurs_as(const SeenTensor& first, const SeenTensor& second) {
+  const Bucket &a = first.bucket, &b = second.bucket;
+  const Entry &x = first.entry(), &y = second.entry();
+  if (static_cast<const Terms&>(a) != b || a.process_set != b.process_set || a.root != b.root) return false;
+  if (x.shape != y.shape || x.rows != y.rows || x.numbered_at != y.numbered_at) return false;
+  if (x.numbered_at == 0) return x.name == y.name;
+  const auto one = split_name(x.name, x.numbered_at), other = split_name(y.name, y.numbered_at);
+  return one && other && one->before == other->before && one->after == other->after;
+}
+
+// Everything but the number, as bytes.
+int CallHistory::kind_of(const SeenTensor& call) {
+  Bucket bucket = call.bucket;
+  Entry& entry = bucket.entries.front();
+  if (const auto name = split_name(entry.name, entry.numbered_at)) {
+    std::string key;
+    name->put_key(key);
+    entry.name = std::move(key);
+    entry.numbered_at = 0;
+  }
+  const Response described = std::move(bucket);
+  const Bytes bytes = encode(std::span(&described, 1));
+  std::string key(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return known_.try_emplace(std::move(key), static_cast<int>(known_.size())).first->second;
+}
+
+void CallHistory::add(SeenTensor call) {
+  if (known_.size() >= kMostKinds) clear();
+  if (calls_.size() >= 2 * kMostCalls) forget_oldest();
+  const int kind = kind_of(call);
+  size_t at = calls_.size();
+  const size_t most = std::min(at, kMostOvertaking);
+  while (at > calls_.size() - most && calls_[at - 1].number > call.number) --at;
+  calls_.insert(calls_.begin() + static_cast<std::ptrdiff_t>(at), std::move(call));
+  kinds_.insert(kinds_.begin() + static_cast<std::ptrdiff_t>(at), kind);
+}
+
+void CallHistory::forget_oldest() {
+  calls_.erase(calls_.begin(), calls_.end() - kMostCalls);
+  kinds_.erase(kinds_.begin(), kinds_.end() - kMostCalls);
+}
+
+void CallHistory::clear() {
+  calls_.clear();
+  kinds_.clear();
+  known_.clear();
+}
+
+std::optional<CallHistory::Period> CallHistory::period(int repeats) const {
+  const size_t all = kinds_.size();
+  const auto times = static_cast<size_t>(repeats) + 1;
+  size_t tried = 0;
+  for (size_t calls = 1; calls <= all / times && tried < kMostTried; ++calls) {
+    if (kinds_[all - 1 - calls] != kinds_[all - 1]) continue;
+    ++tried;
+    if (std::optional<Period> found = check(calls, calls * times)) return found;
+  }
+  return std::nullopt;
+}
+
+// Whether the last calls, so many, repeat with this period.
+std::optional<CallHistory::Period> CallHistory::check(size_t calls, size_t window) const {
+  const size_t all = calls_.size();
+  const Period period{.calls = calls, .stride = calls_[all - 1].number - calls_[all - 1 - calls].number};
+  if (period.stride < 1) return std::nullopt;
+  for (size_t at = all - 1; at >= all - window + calls; --at) {
+    const SeenTensor &call = calls_[at], &before = calls_[at - calls];
+    const bool recurs = kinds_[at] == kinds_[at - calls] && call.number - before.number == period.stride;
+    if (!recurs || call.seen < before.started) return std::nullopt;
+  }
+  return period;
+}
+
+}  // namespace rueda::control

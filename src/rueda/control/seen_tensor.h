@@ -1,0 +1,23 @@
+// A collective that may become part of a learned plan, as the coordinator has seen it run. Pure values.
+#pragma once
+
+#include <cstdint>
+
+#include "rueda/control/messages.h"
+
+namespace rueda::control {
+
+struct SeenTensor {
+  Bucket bucket;  // with this tensor alone
+  int64_t bytes = 0;
+  int64_t number = 0;  // in its name; 0: the name recurs as it is
+  uint64_t seen = 0,
+           started = 0;  // when it was first submitted and when it was answered, by a clock of events
+
+  [[nodiscard]] const Entry& entry() const { return bucket.entries.front(); }
+};
+
+// Whether the second may be the first in a later step: the same but for a number in the name.
+bool recurs_as(const SeenTensor& first, const SeenTensor& second);
+
+}  // namespace rueda::control

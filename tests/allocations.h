@@ -1,0 +1,17 @@
+// How often operator new was called, for tests that count it; runtime_prepared_test.cc replaces it.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RUEDA_COUNTS_ALLOCATIONS 0  // sanitizers bring their own operator new
+#else
+#define RUEDA_COUNTS_ALLOCATIONS 1
+#endif
+
+namespace rueda {
+
+int64_t allocations_of_thread();
+int64_t allocations();  // of all threads
+
+}  // namespace rueda

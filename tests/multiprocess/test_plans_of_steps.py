@@ -1,0 +1,115 @@
+"""Steps of every kind of training become learned plans: nothing is negotiated in the steady state."""
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import WORLDS
+from harness import on_every_rank
+from process_groups import groups
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+import rueda.torch as hvd
+from rueda import _core
+
+pytestmark = pytest.mark.parametrize("world", WORLDS[:3], indirect=True)
+
+STEPS, SILENT = 150, 30
+
+
+def net():
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(16, 16) for _ in range(6)]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
+
+
+def messages():
+    return json.loads(_core.describe())["counters"]["negotiation_messages"]
+
+
+def check_silence(step):
+    """Where a rank is away for a second, the plan ends; then there is something to say for a while."""
+    silent = longest = 0
+    before = messages()
+    for number in range(STEPS):
+        step(number)
+        now = messages()
+        silent = silent + 1 if now == before else 0
+        before, longest = now, max(longest, silent)
+    assert longest >= SILENT, f"{longest} steps of {STEPS} without a message"
+
+
+def train(model, optimizer, after=lambda loss: None):
+    def step(number):
+        optimizer.zero_grad()
+        loss = model(torch.full((4, 16), float(number % 7))).square().mean()
+        loss.backward()
+        optimizer.step()
+        after(loss.detach())
+
+    return step
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+@on_every_rank
+def test_gradients_and_metrics_without_a_name():
+    model = net()
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+
+    def after(loss):
+        mean = hvd.allreduce(loss)
+        gathered = hvd.allgather(loss[None])
+        assert gathered.shape == (hvd.size(),) and torch.isclose(mean, gathered.mean())
+        hvd.grouped_allreduce([loss, loss + 1])
+        hvd.broadcast(loss, root_rank=hvd.size() - 1)
+
+    check_silence(train(model, optimizer, after))
+
+
+@on_every_rank
+def test_distributed_data_parallel():
+    with groups():
+        model = DistributedDataParallel(net(), bucket_cap_mb=0.001)
+        check_silence(train(model, sgd(model), dist.all_reduce))
+
+
+@on_every_rank
+def test_fsdp2():
+    with groups():
+        model = net()
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+        check_silence(train(model, sgd(model)))
+
+
+@on_every_rank
+def test_sharded_optimizers():
+    with groups():
+        model = DistributedDataParallel(net())
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-3)
+        check_silence(train(model, optimizer))
+
+
+@on_every_rank
+def test_shards_of_gradients_and_exchanged_rows():
+    with groups():
+        size = hvd.size()
+        part, whole = torch.zeros(10), torch.zeros(10 * size)
+        rows = torch.zeros(3 * size)
+
+        def step(number):
+            whole.fill_(number % 5 + hvd.rank())
+            dist.reduce_scatter_tensor(part, whole)
+            assert part[0] == size * (number % 5) + size * (size - 1) / 2
+            dist.all_gather_into_tensor(whole, part)
+            dist.all_to_all_single(rows, torch.full((3 * size,), float(hvd.rank() + number % 3)))
+            assert rows.tolist() == [float(rank + number % 3) for rank in range(size) for _ in range(3)]
+
+        check_silence(step)
