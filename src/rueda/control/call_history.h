@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,16 +30,21 @@ class CallHistory {
   // The shortest with which the last calls repeat, at least so many times after the first one. A call that
   // was submitted before the one of the period before was answered is no repetition of it.
   [[nodiscard]] std::optional<Period> period(int repeats) const;
-  [[nodiscard]] std::span<const SeenTensor> last(size_t calls) const { return std::span(calls_).last(calls); }
+  [[nodiscard]] std::vector<SeenTensor> last(size_t calls) const;
 
  private:
-  int kind_of(const SeenTensor& call);
+  struct Call {
+    size_t kind = 0;  // equal for calls that may be the same in different steps
+    int64_t number = 0;
+    uint64_t seen = 0, started = 0;
+  };
+  size_t kind_of(SeenTensor call);
   [[nodiscard]] std::optional<Period> check(size_t calls, size_t window) const;
-  void forget_oldest();
 
-  std::vector<SeenTensor> calls_;
-  std::vector<int> kinds_;  // [call] equal for calls that may be the same in different steps
-  std::unordered_map<std::string, int> known_;
+  std::vector<Call> calls_;
+  std::vector<SeenTensor> kinds_;  // the first call of each
+  std::unordered_map<std::string, size_t> known_;
+  size_t rows_ = 0;  // in all kinds
 };
 
 }  // namespace rueda::control

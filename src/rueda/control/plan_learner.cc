@@ -1,7 +1,6 @@
 #include "rueda/control/plan_learner.h"
 
 #include <algorithm>
-#include <span>
 
 #include "rueda/control/fusion.h"
 #include "rueda/control/numbered_name.h"
@@ -10,6 +9,7 @@ namespace rueda::control {
 namespace {
 
 constexpr size_t kMaxStep = 1 << 14;     // tensors; a longer step is assumed never to end
+constexpr size_t kMaxRows = 1 << 22;     // in its tensors; an alltoall has as many as the square of the ranks
 constexpr size_t kMaxWatched = 1 << 16;  // names that are submitted and have not run
 constexpr int kMaxRepeats = 64;          // most repeats asked for before the next plan
 constexpr size_t kManyNumbered = 32;     // names, see has_no_plain_names()
@@ -87,7 +87,8 @@ void PlanLearner::saw_tensor(SeenTensor tensor) {
     if (in_step_.contains(key)) end_step();
     ++plain_;
   }
-  if (step_.size() >= kMaxStep) return forget();
+  rows_ += tensor.entry().rows.size();
+  if (step_.size() >= kMaxStep || rows_ >= kMaxRows) return forget();
   in_step_.emplace(std::move(key), step_.size());
   step_.push_back(std::move(tensor));
 }
@@ -116,7 +117,7 @@ void PlanLearner::end_step() {
   last_step_ = std::exchange(step_, {});
   in_last_step_ = std::exchange(in_step_, {});
   numbered_.clear();
-  plain_ = 0;
+  plain_ = rows_ = 0;
 }
 
 int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
@@ -134,8 +135,7 @@ std::optional<std::vector<SeenTensor>> PlanLearner::take_step() {
   std::vector<SeenTensor> step;
   int64_t stride = 0;
   if (const auto period = has_no_plain_names() ? history_.period(repeats_needed_) : std::nullopt) {
-    const std::span<const SeenTensor> last = history_.last(period->calls);
-    step.assign(last.begin(), last.end());
+    step = history_.last(period->calls);
     stride = period->stride;
   } else {
     if (step_.empty() || repeats_ + 1 < repeats_needed_) return std::nullopt;
@@ -201,7 +201,7 @@ void PlanLearner::forget() {
   in_step_.clear();
   in_last_step_.clear();
   numbered_.clear();
-  plain_ = 0;
+  plain_ = rows_ = 0;
   history_.clear();
 }
 

@@ -60,6 +60,7 @@ class PlanLearner {
   std::unordered_map<std::string, size_t> in_step_, in_last_step_;  // key -> position; see saw_tensor()
   std::unordered_map<std::string, int> numbered_;  // how many names of the step differ in the number alone
   size_t plain_ = 0;                               // names of the step without a number
+  size_t rows_ = 0;                                // in the tensors of the step
   int64_t last_stride_ = 0;                        // as stride_since_last_step(), of the last step
   CallHistory history_;                            // of numbered names, since one without a number was seen
 };
