@@ -98,7 +98,7 @@ int run_rank(const Request& given, const Job& job, const std::string& own_path, 
   apply_settings(request, job);
   if (!request.command.empty()) return become(request.command);
   Result<std::unique_ptr<Rank>> joined = Rank::join(own_path);
-  if (!joined.is_ok()) return fail(joined.status());
+  if (!joined.is_ok()) return fail(about_transport(joined.status(), job.transport, request.transports));
   Rank& rank = *joined.value();
   if (Status chosen = choose_memory(rank, request); !chosen.is_ok()) return fail(chosen);
   Report report(request.what, job.report, !rank.is_first());

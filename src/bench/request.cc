@@ -1,7 +1,11 @@
 #include "bench/request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 namespace rueda::bench {
 
@@ -26,6 +30,26 @@ std::vector<Job> jobs_of(const Request& request) {
                             .namespaces = {},
                             .is_one_machine = true});
   return jobs;
+}
+
+Status about_transport(Status failure, const std::string& transport, const std::vector<std::string>& all) {
+  constexpr std::string_view kSetting = "RUEDA_TRANSPORTS";
+  const size_t named = failure.why.rfind(kSetting);
+  if (transport == "auto" || named == std::string::npos) return failure;
+  size_t end = std::string::npos;  // before the advice
+  for (const std::string_view before : {". ", "; ", ", or "})
+    if (const size_t at = failure.why.rfind(before, named); at != std::string::npos)
+      end = end == std::string::npos ? at : std::max(end, at);
+  if (end != std::string::npos) failure.why.resize(end);
+  std::string others;
+  for (const std::string& one : all)
+    if (one != transport) others += (others.empty() ? "" : ",") + one;
+  failure.why +=
+      fmt::format(". --transport measures each by itself, and {} cannot be used here; {}.", transport,
+                  !others.empty()      ? "leave it out: --transport " + others
+                  : transport == "tcp" ? "choose another: --transport auto"
+                                       : "choose another: --transport tcp");
+  return failure;
 }
 
 std::string encode(const Job& job) {

@@ -52,6 +52,10 @@ struct Job {
 
 std::vector<Job> jobs_of(const Request& request);
 
+// Why the ranks could not become a job over a transport. Where the library advises another value of
+// RUEDA_TRANSPORTS, which bench has set itself, --transport is what the user can change. all: as requested.
+Status about_transport(Status failure, const std::string& transport, const std::vector<std::string>& all);
+
 std::string encode(const Job& job);
 Result<Job> decode_job(const std::string& text);
 // The environment variable that carries a Job to the ranks.

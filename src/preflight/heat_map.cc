@@ -69,20 +69,32 @@ struct Grid {
   [[nodiscard]] int y(int row) const { return top + cell * row; }
 };
 
-std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& outcome, bool is_lower) {
-  const auto& hosts = outcome.measured.hosts;
-  const int row = is_lower ? pair.b : pair.a, column = is_lower ? pair.a : pair.b;
-  const bool is_slow = std::ranges::any_of(
-      outcome.verdict.slow_links, [&](const SlowLink& link) { return link.a == pair.a && link.b == pair.b; });
-  const double rate = one_way(pair, row);
+// Whether a finding names the link for its rate: it is slower than others of its hosts, or than demanded.
+bool is_named(const PairMeasurement& pair, const Outcome& outcome) {
+  return pair.gbit_per_s < outcome.least_gbit_per_s ||
+         std::ranges::any_of(outcome.verdict.slow_links,
+                             [&](const SlowLink& link) { return link.a == pair.a && link.b == pair.b; });
+}
+
+// What the colour stands for. What no finding blames is not red, so that picture and verdict agree; with two
+// hosts that is all unless a rate is demanded. rate: one way.
+double shown_share(const Grid& grid, const PairMeasurement& pair, const Outcome& outcome, double rate) {
   const auto is_slow_host = [&](int host) {
     return std::ranges::find(outcome.verdict.slow_hosts, host, &SlowHost::host) !=
            outcome.verdict.slow_hosts.end();
   };
-  // Where pairs can be compared, what no finding blames is not red.
-  const bool may_be_red = hosts.size() < 3 || is_slow || is_slow_host(pair.a) || is_slow_host(pair.b);
-  const double share = grid.usual > 0 ? rate / grid.usual : 0;
-  const std::array<int, 3> fill = colour(may_be_red ? share : std::max(share, kSlowShare));
+  const double share = grid.usual > 0 ? rate / grid.usual : 0, least = outcome.least_gbit_per_s;
+  if (pair.gbit_per_s < least && rate < least) return std::min(share, kSlowShare * rate / least);
+  const bool may_be_red = is_named(pair, outcome) || is_slow_host(pair.a) || is_slow_host(pair.b);
+  return may_be_red ? share : std::max(share, kSlowShare);
+}
+
+std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& outcome, bool is_lower) {
+  const auto& hosts = outcome.measured.hosts;
+  const int row = is_lower ? pair.b : pair.a, column = is_lower ? pair.a : pair.b;
+  const bool is_slow = is_named(pair, outcome);
+  const double rate = one_way(pair, row);
+  const std::array<int, 3> fill = colour(shown_share(grid, pair, outcome, rate));
   std::string text = fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"{}\" "
       "stroke-width=\"{}\"><title>{} to {}: "

@@ -112,8 +112,12 @@ bool decode_into(const nlohmann::json& read, Measured& measured) {
 }  // namespace
 
 Outcome judge(Measured measured, int ranks, double least_gbit_per_s, Findings started_with) {
-  Outcome outcome{
-      .asked = {}, .ranks = ranks, .measured = std::move(measured), .verdict = {}, .findings = {}};
+  Outcome outcome{.asked = {},
+                  .ranks = ranks,
+                  .least_gbit_per_s = least_gbit_per_s,
+                  .measured = std::move(measured),
+                  .verdict = {},
+                  .findings = {}};
   outcome.findings = std::move(started_with);
   std::vector<std::string> names;
   for (const HostFacts& facts : outcome.measured.hosts) names.push_back(facts.host);

@@ -206,6 +206,30 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
                           percent_text(least))});
 }
 
+// When all compute longer at once no rank waits for another, so that no rank is named.
+void advise_together(const Summary& summary, std::vector<Advice>& advice) {
+  const LateSteps& longer = summary.all_longer;
+  const double compute = part(summary, Share::kCompute);
+  if (longer.count == 0 || compute <= 0) return;
+  const double gain = longer.longer * static_cast<double>(longer.count) /
+                      (static_cast<double>(summary.steps) * summary.step_length);
+  const std::string most = 2 * gain > compute ? "most" : percent_text(gain / compute);
+  const std::string more = time_text(longer.longer);
+  const bool is_one = summary.by_rank.size() == 1;
+  advice.push_back(
+      {gain, fmt::format(
+                 "Compute takes {} of the time, {} of it {}: {}{}. Look there for logging, an evaluation, a "
+                 "checkpoint, garbage collection, and batches that are longer.",
+                 percent_text(compute), most, at_times(summary, longer),
+                 is_one ? fmt::format("the rank computes {} longer there than usual, or sleeps", more)
+                        : fmt::format("all ranks compute {} longer there than usual, or sleep", more),
+                 measures_input(summary)
+                     ? ""
+                     : fmt::format(", or {} for data (no rank measures its input, which hvd.timed_input "
+                                   "does)",
+                                   is_one ? "waits" : "wait"))});
+}
+
 // Returns the part of a step's time that equally fast links would save.
 double advise_links(const Summary& summary, std::vector<Advice>& advice) {
   double most = 0;
@@ -320,6 +344,7 @@ std::vector<Advice> advise(const Summary& summary) {
   advise_ranks(summary, advice);
   advise_in_turn(summary, advice);
   advise_input(summary, advice);
+  advise_together(summary, advice);
   advise_transfer(summary, advise_links(summary, advice), advice);
   advise_cores(summary, advice);
   advise_negotiation(summary, advice);

@@ -13,8 +13,9 @@ constexpr int64_t kRare = 20;           // one of so many steps
 // Input is measured, so what is far from usual explains a wait. What computes is not known, and ranks that
 // share cores all compute longer at times, but not at equal distances: so it must be regular, or to be said
 // of few ranks that hold up all others.
-constexpr double kFarFromUsualInput = 3, kFarFromUsualCompute = 1.5;
+constexpr double kFarFromUsualInput = 3, kFarFromUsualCompute = 1.5, kFarFromUsualTogether = 10;
 constexpr int64_t kLeastInputs = 3, kLeastComputes = 5;
+constexpr int64_t kLeastTogether = 4;  // three steps are equally far apart by chance now and then
 constexpr int64_t kLeastDistance = 3;  // two ranks that take turns are late in every second step each
 constexpr double kFarLess = 0.25;
 
@@ -168,6 +169,23 @@ class Judge {
 void judge_lateness(Summary& summary, const std::vector<RankEvidence>& evidence, const LateCalls& calls,
                     double step) {
   Judge(summary, evidence, calls, step).run();
+}
+
+// Ranks that share cores with other programs compute longer at once, too, but not at equal distances. Without
+// these it must be longer by more than the turns of other programs take, and most of all computing.
+void judge_together(Summary& summary, const StepSamples& together) {
+  if (!summary.has_steps || summary.steps < kManySteps) return;
+  LateSteps longer = together.far_longer(&StepSample::compute, kFarFromUsualInput);
+  if (longer.every < kLeastDistance || longer.count < kLeastTogether) {
+    longer = together.far_longer(&StepSample::compute, kFarFromUsualTogether);
+    const double compute = summary.shares[static_cast<size_t>(Share::kCompute)];
+    const bool is_most =
+        longer.longer * static_cast<double>(longer.count) > compute * static_cast<double>(summary.steps) / 2;
+    if (longer.count < kLeastComputes || !is_most) return;
+  }
+  if (longer.count * kLeastDistance > summary.steps) return;
+  longer.of = summary.steps;
+  summary.all_longer = std::move(longer);
 }
 
 double waited_in_turn(const Summary& summary) {

@@ -1,4 +1,5 @@
-// Why the others wait for a rank: it does something for longer than most, or at times, or by chance. Pure.
+// Why the others wait for a rank: it does something for longer than most, or at times, or by chance. And when
+// nobody waits, because all do something longer at once. Pure.
 #pragma once
 
 #include <vector>
@@ -25,6 +26,10 @@ struct RankEvidence {
 // marks no steps. step: the median length of a step.
 void judge_lateness(Summary& summary, const std::vector<RankEvidence>& evidence, const LateCalls& calls,
                     double step);
+
+// Fills in all_longer, by the shares of the summary. together: of each step how long the ranks computed that
+// computed least.
+void judge_together(Summary& summary, const StepSamples& together);
 
 // For how long the average rank waits in a step for ranks that are late for no reason that is known.
 double waited_in_turn(const Summary& summary);

@@ -35,9 +35,14 @@ class StepSamples {
   // Steps in which `what` was at least so many times its median and explains half of the wait or more. Waits
   // far shorter than the longest are left out.
   [[nodiscard]] LateSteps late_by(float StepSample::*what, double times_usual) const;
+  // Steps in which `what` was at least so many times its median, whoever waited, if there are three of one
+  // kind: of about the same length. What happens once or twice is none of them, however long it takes.
+  [[nodiscard]] LateSteps far_longer(float StepSample::*what, double times_usual) const;
 
  private:
   [[nodiscard]] bool is_kept(int64_t step) const;
+  [[nodiscard]] float median_of(float StepSample::*what) const;  // there is at least one
+  [[nodiscard]] LateSteps found(std::vector<int64_t> steps, double longer_in_all) const;
 
   std::vector<StepSample> kept_;
   uint64_t one_of_ = 1;  // a power of two

@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kMaxKeptLengths = 1u << 20;
+constexpr size_t kOfRanks = 10;  // one of so many may differ from what all do together
 
 class Summarizer {
  public:
@@ -113,6 +114,7 @@ class Summarizer {
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
   std::vector<RankEvidence> evidence_;           // by the order of the ranks
+  StepSamples together_;                         // what the ranks computed that computed least
   LateCalls late_calls_;                         // where there are no steps
   std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
@@ -148,10 +150,12 @@ void Summarizer::add_rank(size_t i, const Attribution& attribution) {
 // A rank that held up the others in few steps is another matter than a slow one.
 void Summarizer::note_waits(const std::vector<Times>& shares) {
   const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
+  std::vector<Nanos> computes;
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
     const Nanos compute = shares[i][static_cast<size_t>(Share::kCompute)],
                 input = shares[i][static_cast<size_t>(Share::kInput)];
+    computes.push_back(compute);
     RankEvidence& evidence = evidence_[i];
     evidence.compute.add(static_cast<double>(compute));
     evidence.input.add(static_cast<double>(input));
@@ -169,6 +173,9 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
     if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
   }
   waited_for_.clear();
+  const auto least = computes.begin() + static_cast<std::ptrdiff_t>((computes.size() - 1) / kOfRanks);
+  std::ranges::nth_element(computes, least);
+  together_.add({.step = summary_.steps, .compute = static_cast<float>(*least)});
 }
 
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
@@ -236,6 +243,7 @@ Summary Summarizer::finish(const Names& names) {
         summary_.shares[s] += rank.shares[s] / static_cast<double>(summary_.by_rank.size());
     for (const double share : summary_.shares) summary_.step_length += share;
     forgive_jitter(summary_);
+    judge_together(summary_, together_);
     std::ranges::sort(lengths_);
     summary_.step_p50 = lengths_[(lengths_.size() - 1) / 2];
     summary_.step_p95 = lengths_[(lengths_.size() - 1) * 95 / 100];

@@ -131,6 +131,7 @@ struct Summary {
   std::map<std::string, int64_t> departures;
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;
+  LateSteps all_longer;  // steps in which all ranks computed far longer than usual, so that none waited
   std::vector<TransferSummary> by_transfer;  // those that took most time first
   std::vector<LinkTransfer> by_link;         // those for which ranks waited most first; empty: no messages
   double off_links = 0;                      // of shares[kTransfer], what is not in by_link

@@ -130,6 +130,7 @@ Json totals_json(const Summary& s) {
           {"bus_gbps", s.bus_gbps},
           {"plans", s.plans},
           {"departures", s.departures},
+          {"all_compute_longer", late_json(s.all_longer)},
           {"remarks", s.remarks}};
 }
 

@@ -107,27 +107,42 @@ def test_a_single_process_needs_no_shared_memory(tmp_path):
         assert not warnings_in(said), said
 
 
-@pytest.mark.parametrize("how", ["seccomp", "files of 1 KiB"])
-def test_bench_measures_what_there_is(tmp_path, how):
+def measure(folder, how, *options):
+    """`rueda bench allreduce` of two ranks, where how is in force."""
     paths = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests" / "multiprocess")))
     start = "import forbidden, os, sys; forbidden.WAYS[sys.argv[1]](); os.execv(sys.argv[2], sys.argv[2:])"
-    sizes = "4B,64B,1KiB,4KiB,16KiB"  # whose results together are more than 1 KiB
-    command = [PYTHON, "-c", start, how, RUEDA, "bench", "allreduce", "-np", "2", "--sizes", sizes]
+    command = [PYTHON, "-c", start, how, RUEDA, "bench", "allreduce", "-np", "2", *options]
     variables = {**os.environ, "PYTHONPATH": paths, "RUEDA_LIBRARY": library()}
+    return subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=120)
 
-    def measure(*options):
-        return subprocess.run(
-            [*command, *options], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
 
-    done = measure()
+@pytest.mark.parametrize("how", ["seccomp", "files of 1 KiB"])
+def test_bench_measures_what_there_is(tmp_path, how):
+    sizes = ("--sizes", "4B,64B,1KiB,4KiB,16KiB")  # whose results together are more than 1 KiB
+    done = measure(tmp_path, how, *sizes)
     assert done.returncode == 0 and "shared" not in done.stdout, done
     assert done.stdout.count("private") == done.stdout.count(" ok") == 5, done.stdout
     assert done.stderr.count("shared buffers are not measured: cannot ") == 1, done.stderr
     assert "RUEDA_ARENA_BYTES" not in done.stderr, "a smaller value would not help"
-    done = measure("--memory", "shared")
+    done = measure(tmp_path, how, *sizes, "--memory", "shared")
     refused = {"seccomp": "Operation not permitted"}.get(how, "ulimit -f")
     assert done.returncode != 0 and refused in done.stderr, done
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "way_on"),
+    [
+        ("seccomp", "shm,tcp", "leave it out: --transport tcp."),
+        ("files of 1 KiB", "tcp,shm", "leave it out: --transport tcp."),
+        ("seccomp", "shm", "choose another: --transport tcp."),
+    ],
+)
+def test_bench_of_shm_alone_advises_an_option_and_not_what_was_given(tmp_path, how, given, way_on):
+    done = measure(tmp_path, how, "--sizes", "4B", "--iterations", "5", "--transport", given)
+    assert done.returncode != 0 and "of shared memory" in done.stderr, done
+    assert "--transport measures each by itself, and shm cannot be used here; " + way_on in done.stderr, done
+    assert "RUEDA_TRANSPORTS" not in done.stderr, done
+    assert (" ok" in done.stdout) == given.startswith("tcp,"), done
 
 
 # torch.distributed starts the engine, since no launcher is left that would.

@@ -8,8 +8,11 @@
 namespace rueda::preflight::outcome_test {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 
 HostFacts host(const std::string& name) {
   HostFacts facts;
@@ -98,6 +101,18 @@ TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_lin
   EXPECT_THAT(picture, Not(HasSubstr("fill=\"#a50026\">a</text>")));
 }
 
+// Those that are more red than blue: "a to b".
+std::vector<std::string> red_cells(const std::string& picture) {
+  std::vector<std::string> found;
+  for (size_t at = picture.find("<title>"); at != std::string::npos; at = picture.find("<title>", at + 1)) {
+    const size_t fill = picture.rfind("fill=\"#", at) + 7, name = at + 7;
+    const int red = std::stoi(picture.substr(fill, 2), nullptr, 16),
+              blue = std::stoi(picture.substr(fill + 4, 2), nullptr, 16);
+    if (red > blue) found.push_back(picture.substr(name, picture.find(':', name) - name));
+  }
+  return found;
+}
+
 // Of three hosts two are in one rack. No link is slow, so none is red.
 TEST(PreflightOutcome, links_below_the_fastest_pair_are_not_red) {
   Measured measured;
@@ -109,14 +124,40 @@ TEST(PreflightOutcome, links_below_the_fastest_pair_are_not_red) {
   EXPECT_EQ(usual_one_way(outcome.verdict, outcome.measured.pairs), 30);
   const std::string picture = heat_map(outcome);
   for (const char* number : {">38.0<", ">30.0<", ">27.0<", ">12.0<"}) EXPECT_THAT(picture, HasSubstr(number));
-  for (size_t at = picture.find("<title>"); at != std::string::npos; at = picture.find("<title>", at + 1)) {
-    const size_t fill = picture.rfind("fill=\"#", at) + 7;
-    const int red = std::stoi(picture.substr(fill, 2), nullptr, 16),
-              blue = std::stoi(picture.substr(fill + 4, 2), nullptr, 16);
-    EXPECT_LE(red, blue) << picture.substr(at, 40);
-  }
+  EXPECT_THAT(red_cells(picture), IsEmpty());
   EXPECT_THAT(picture, HasSubstr("text-anchor=\"middle\">30.0</text>")) << "the usual rate, at its tick";
   EXPECT_THAT(picture, HasSubstr("text-anchor=\"middle\">21.0</text>")) << "where slow ends";
+}
+
+// Two hosts cannot be compared, however much their two directions differ, unless a rate is demanded.
+TEST(PreflightOutcome, what_no_finding_names_is_not_red_with_two_hosts_either) {
+  Measured two;
+  two.hosts = {host("a"), host("b")};
+  two.pairs = {{.a = 0, .b = 1, .gbit_per_s = 11, .forth_gbit_per_s = 11.6, .back_gbit_per_s = 40.2}};
+  const Outcome fine = judge(two, 2, 0, {});
+  EXPECT_THAT(page(fine), Not(HasSubstr("a - b")));
+  EXPECT_THAT(red_cells(heat_map(fine)), IsEmpty());
+  EXPECT_THAT(heat_map(fine), Not(HasSubstr("stroke=\"#000\" stroke-width")));
+  const Outcome slow = judge(two, 2, 20, {});
+  EXPECT_THAT(page(slow), HasSubstr("PROBLEM: a - b: 11.0 Gbit/s, less than the 20.0 Gbit/s"));
+  EXPECT_THAT(red_cells(heat_map(slow)), ElementsAre("a to b"));
+  EXPECT_THAT(heat_map(slow), HasSubstr("stroke=\"#000\" stroke-width")) << "the link is named";
+}
+
+// All links are alike, so none is below the usual rate; but it is not what was demanded.
+TEST(PreflightOutcome, links_below_the_demanded_rate_are_red) {
+  for (const int hosts : {2, 4}) {
+    Measured measured;
+    for (int a = 0; a < hosts; ++a) {
+      measured.hosts.push_back(host(std::string(1, static_cast<char>('a' + a))));
+      for (int b = 0; b < a; ++b) measured.pairs.push_back({.a = b, .b = a, .gbit_per_s = 19});
+    }
+    measured.pairs.back().gbit_per_s = 21;
+    EXPECT_THAT(red_cells(heat_map(judge(measured, hosts, 0, {}))), IsEmpty());
+    const size_t below = 2 * (measured.pairs.size() - 1);  // cells
+    EXPECT_THAT(red_cells(heat_map(judge(measured, hosts, 20, {}))), SizeIs(below)) << hosts;
+    EXPECT_THAT(red_cells(heat_map(judge(measured, hosts, 22, {}))), SizeIs(below + 2)) << hosts;
+  }
 }
 
 TEST(PreflightOutcome, each_direction_has_its_number) {
