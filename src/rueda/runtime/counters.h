@@ -1,5 +1,5 @@
-// What the engine has done, for rueda_describe and tests. The engine writes, any thread reads. A batch is
-// counted before its operations are done.
+// What the engine has done, for rueda_describe and tests. Any thread. A batch is counted before its
+// operations are done.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,8 @@ struct EngineCounters {
   std::shared_ptr<status::Meters> meters = std::make_shared<status::Meters>();
 };
 
-// There is only one writer, so a locked addition is not needed.
 inline void count(std::atomic<int64_t>& counter, int64_t more = 1) {
-  counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  counter.fetch_add(more, std::memory_order_relaxed);
 }
 
 }  // namespace rueda::runtime

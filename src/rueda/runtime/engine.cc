@@ -24,7 +24,9 @@ Driver::Options driver_options(const Session& session) {
 
 Engine::Engine(Session session)
     : session_(std::move(session)),
-      operations_([this] { driver_.wake(); }, session_.first_handle, session_.first_prepared),
+      operations_([this] { driver_.wake(); }, session_.first_handle, session_.first_prepared,
+                  session_.size() > 1 ? Operations::EndNow()
+                                      : [this](Operation& one) { return submissions_.end_now(one); }),
       groups_(session_.epoch, session_.me, session_.size(), session_.process_sets),
       recording_(session_.timeline, session_.me),
       channel_(session_.links.get(), session_.size(), counters_),
@@ -40,8 +42,12 @@ Engine::Engine(Session session)
       failure_detector_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond),
                         monotonic_now()),
       observer_(session_, operations_, monotonic_now()),
-      submissions_(
-          {.session = session_, .groups = groups_, .operations = operations_, .observer = observer_}),
+      submissions_({.session = session_,
+                    .groups = groups_,
+                    .operations = operations_,
+                    .observer = observer_,
+                    .counters = counters_,
+                    .trace = recording_.timeline()}),
       shutdown_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });

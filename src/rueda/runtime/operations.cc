@@ -57,7 +57,7 @@ Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   operation->open = operation->tensors.size();
   operation->is_waited_for = !wakes;
   Result<int64_t> handle = enter(operation);
-  if (wakes && handle.is_ok()) wake_engine_();
+  if (wakes && handle.is_ok() && !operation->is_done.load(std::memory_order_acquire)) wake_engine_();
   return handle;
 }
 
@@ -80,6 +80,11 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
   operation->submitted = monotonic_now();
   const std::lock_guard lock(mutex_);
   if (!closed_.is_ok()) return closed_;
+  if (ends_now(*operation)) {
+    operation->handle = next_handle_++;
+    handles_.emplace(operation->handle, operation);
+    return operation->handle;
+  }
   for (size_t i = 0; i < operation->open; ++i) {
     const auto [at, is_new] =
         in_flight_.try_emplace(NameKey(view_of(*operation, i)), TensorRef{operation, i});
@@ -94,6 +99,14 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
   handles_.emplace(operation->handle, operation);
   submitted_.push_back(operation);
   return operation->handle;
+}
+
+bool Operations::ends_now(Operation& operation) {
+  const bool has_tensors = !operation.tensors.empty();
+  if (!end_now_ || !has_tensors || !in_flight_.empty() || !end_now_(operation)) return false;
+  operation.open = 0;
+  operation.is_done.store(true, std::memory_order_release);
+  return true;
 }
 
 int64_t Operations::next_handle() const {
@@ -138,8 +151,10 @@ Result<int64_t> Operations::start(const PreparedStart& start) {
   const std::shared_ptr<Operation>& operation = prepared->operation;
   operation->submitted = now;
   operation->handle = next_handle_++;
-  prepared->enter(in_flight_);
+  const bool has_ended = ends_now(*operation);
+  if (!has_ended) prepared->enter(in_flight_);
   prepared->enter(handles_);
+  if (has_ended) return operation->handle;
   memory_.add(operation, 0);
   submitted_.push_back(operation);
   return operation->handle;

@@ -42,10 +42,17 @@ struct InFlight {
 
 class Operations {
  public:
+  // Ends an operation of tensors that is submitted while nothing else is in flight, if that needs no engine.
+  // Called with the mutex held.
+  using EndNow = std::function<bool(Operation&)>;
   // Handles are numbered from first_handle: a process never uses a number twice, not even after shutdown.
   // The same for what is prepared, from first_prepared.
-  explicit Operations(std::function<void()> wake_engine, int64_t first_handle = 1, int64_t first_prepared = 1)
-      : wake_engine_(std::move(wake_engine)), next_handle_(first_handle), prepared_(first_prepared) {}
+  explicit Operations(std::function<void()> wake_engine, int64_t first_handle = 1, int64_t first_prepared = 1,
+                      EndNow end_now = {})
+      : wake_engine_(std::move(wake_engine)),
+        end_now_(std::move(end_now)),
+        next_handle_(first_handle),
+        prepared_(first_prepared) {}
   [[nodiscard]] int64_t next_handle() const;
   [[nodiscard]] int64_t next_prepared() const;
 
@@ -105,11 +112,13 @@ class Operations {
   // kTimeout where it is not done by then.
   Status until_done(const Operation& operation, std::optional<Deadline> deadline);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
-  std::vector<Callback> complete_locked(Operation& operation);         // to call without the lock
+  bool ends_now(Operation& operation);
+  std::vector<Callback> complete_locked(Operation& operation);  // to call without the lock
   void is_waited_for(const Operation& operation);
   void look_through_launched();
 
   std::function<void()> wake_engine_;
+  EndNow end_now_;
   mutable std::atomic<uint64_t> wants_{0};
   mutable std::mutex mutex_;
   std::condition_variable completed_;

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/status.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/runtime/counters.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
@@ -20,6 +23,8 @@ class Submissions {
     const Groups& groups;
     Operations& operations;
     Observer& observer;
+    EngineCounters& counters;
+    TraceSink& trace;
   };
   explicit Submissions(Parts parts) : parts_(parts) {}
 
@@ -29,7 +34,12 @@ class Submissions {
   Result<int64_t> prepare(Tensor tensor);
   // Submits it. Afterwards wake(), once for several.
   Result<int64_t> start(const PreparedStart& start);
-  void wake() { parts_.operations.wake(); }
+  void wake() {
+    const bool may_have_ended = parts_.session.size() == 1;
+    if (!may_have_ended || parts_.operations.has_submitted()) parts_.operations.wake();
+  }
+  // For Operations, in a job of one rank: ends the operation, if it needs no engine.
+  bool end_now(Operation& operation) const;
 
  private:
   Status complete(Tensor& tensor) const;
