@@ -9,8 +9,7 @@ import launch_support
 import pytest
 from harness import World
 from nursery import TENSORFLOW, ForkedWorld
-
-WORLDS = [(2, "shm,tcp"), (3, "shm,tcp"), (4, "shm,tcp"), (2, "tcp"), (3, "tcp"), (4, "tcp")]
+from worlds import WORLDS, name_of
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def folder() -> Iterator[pathlib.Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(scope="session", params=WORLDS, ids=lambda world: f"{world[0]}-ranks-{world[1]}")
+@pytest.fixture(scope="session", params=WORLDS, ids=name_of)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A job of 2, 3 or 4 ranks over shared memory or TCP."""
     made = ForkedWorld(*request.param)

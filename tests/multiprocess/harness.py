@@ -35,6 +35,10 @@ START_LIMIT_S = 120.0 * PATIENCE
 # Longer than any test may take: what is noticed is then noticed otherwise, so at once.
 NO_PEER_TIMEOUT = {"RUEDA_PEER_TIMEOUT_SECONDS": "36000"}
 
+# What tests compile runs once or twice.
+QUICK_XLA = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+# The first part of PYTHONPATH for ranks that start and end in less time: without PyTorch's compiler.
+LEAN = str(ROOT / "tests/multiprocess/lean")
 
 # TensorFlow without its log, GPUs and the rounding of oneDNN; read while it is imported.
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -60,6 +64,7 @@ def rank_environment(rank: int, size: int, folder: Path, transports: str) -> Dic
         ),
         "PYTHONFAULTHANDLER": "1",
         "OMP_NUM_THREADS": "1",  # n ranks share the cores of one machine
+        **QUICK_XLA,
         "RUEDA_LIBRARY": library(),
         "RUEDA_RANK": str(rank),
         "RUEDA_SIZE": str(size),

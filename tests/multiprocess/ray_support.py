@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from harness import library
+from harness import LEAN, library
 from launch_support import RUEDA, assert_all_gone, marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def environment(folder: Path) -> Dict[str, str]:
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
-        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in parts),
+        "PYTHONPATH": os.pathsep.join([LEAN, *(str(ROOT / part) for part in parts)]),
         "RUEDA_LIBRARY": library(),
         "RUEDA_BIN": RUEDA,
         "OMP_NUM_THREADS": "1",

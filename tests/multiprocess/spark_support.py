@@ -14,11 +14,14 @@ import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from harness import library
+from harness import LEAN, QUICK_XLA, library
 from launch_support import RUEDA, assert_all_gone, marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "local-cluster[2,2,1024]"
+# An application lives for a minute. The second compiler of the JVM and a collector with threads of its own
+# would take half of its processor time, and give nothing back before it ends.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def missing() -> Optional[str]:
@@ -30,6 +33,11 @@ def missing() -> Optional[str]:
     return None
 
 
+def java_options(folder: Path) -> str:
+    """Of each JVM of an application: one that is killed leaves libraries in its folder."""
+    return f"-Djava.io.tmpdir={folder} {SHORT_LIVED_JVM}"
+
+
 def environment(folder: Path) -> Dict[str, str]:
     """What the JVM and the Python workers of an application find."""
     return {
@@ -38,15 +46,17 @@ def environment(folder: Path) -> Dict[str, str]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_WORKER_DIR": str(folder / "work"),
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
+        "PYTHONPATH": os.pathsep.join([LEAN, *(str(ROOT / part) for part in ("python", "compat/horovod"))]),
         "RUEDA_LIBRARY": library(),
         "RUEDA_INTERFACE": "lo",
         "RUEDA_BIN": RUEDA,
         "RUEDA_START_TIMEOUT": "120",  # ranks of one job may start far apart on a busy machine
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        **QUICK_XLA,
         "TMPDIR": str(folder),
-        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}",  # a JVM that is killed leaves libraries there
+        "SPARK_LAUNCHER_OPTS": SHORT_LIVED_JVM,
+        "SPARK_SUBMIT_OPTS": java_options(folder),
     }
 
 
@@ -64,7 +74,7 @@ def builder(master: str, folder: Path, **settings: str) -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.executor.memory": "1g",
-        "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
+        "spark.executor.extraJavaOptions": java_options(folder),
         "spark.log.level": "ERROR",
         **settings,
     }

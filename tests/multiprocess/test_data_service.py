@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import spark_support
-from harness import ROOT, library
+from harness import LEAN, ROOT, library
 from launch_support import PYTHON, QUIET_TENSORFLOW, Run
 
 if importlib.util.find_spec("tensorflow") is None:
@@ -55,7 +55,7 @@ main(int(sys.argv[1]), sys.argv[2], sys.argv[3], 120)
 
 def start(ranks, *command):
     """A job."""
-    path = os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod"))
+    path = os.pathsep.join([LEAN, *(str(ROOT / part) for part in ("python", "compat/horovod"))])
     settings = {**QUIET_TENSORFLOW, "PYTHONPATH": path, "RUEDA_LIBRARY": library(), "OMP_NUM_THREADS": "1"}
     return Run("-np", str(ranks), PYTHON, *command, env=settings)
 

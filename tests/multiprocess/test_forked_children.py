@@ -1,11 +1,12 @@
 """Children of fork() know what their parent knew of the job, and are refused whatever needs its engine."""
 
+import functools
 import importlib.util
 
 import harness
 import pytest
 from harness import QUIET_TENSORFLOW, assert_all_succeed
-from nursery import launch
+from nursery import TENSORFLOW, fork, launch
 
 PREPARE = """
 import os, signal, sys, traceback
@@ -73,6 +74,14 @@ def environment_of(front_end):
     return {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", **QUIET_TENSORFLOW}
 
 
+def run_on(front_end, script):
+    """Two interpreters of their own; where TensorFlow is needed, two ranks forked after its import."""
+    start = harness.start_fresh
+    if NEEDS.get(front_end, front_end).endswith("tensorflow"):
+        start = functools.partial(fork, imports=TENSORFLOW)
+    return harness.launch(2, script, environment_of(front_end), limit_s=120, start=start)
+
+
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_child_answers_what_its_parent_knew(front_end):
     needed = NEEDS.get(front_end, front_end.rpartition(".")[2])
@@ -93,7 +102,7 @@ def ask():
 for _ in range(2):
     in_child(ask)
 """
-    assert_all_succeed(harness.launch(2, PREPARE + body, environment_of(front_end), limit_s=120))
+    assert_all_succeed(run_on(front_end, PREPARE + body))
 
 
 @pytest.mark.parametrize("front_end", ["torch", "tensorflow", "jax", "numpy"])
@@ -135,7 +144,7 @@ def work():
         assert list(map(int, told)) == [hvd.rank(), hvd.size(), hvd.local_rank(), 1]
 in_child(work)
 """
-    assert_all_succeed(harness.launch(2, PREPARE + body, environment_of(front_end), limit_s=120))
+    assert_all_succeed(run_on(front_end, PREPARE + body))
 
 
 def test_workers_of_data_loaders_shard_by_rank_and_seed_by_rank():

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 import launch_support
 import pytest
+from harness import LEAN, ROOT
 from pods import Cluster, Pod, command_of, variables_of
 
 yaml = pytest.importorskip("yaml", reason="`make setup` installs it")
@@ -146,11 +147,12 @@ def test_the_script_of_the_page_goes_on_where_it_was(ranks: Ranks) -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
     folder = ranks.cluster.folder
     (folder / "train.py").write_text(block)
+    packages = f"{LEAN}:{ROOT / 'python'}"
     ranks.mount_secret()
     ranks.cluster.publish(ranks.first, "10.77.0.1")
 
     def start(epochs: int) -> Dict[int, Pod]:
-        given = {"CHECKPOINT": f"local://{folder}/state.pt", "EPOCHS": str(epochs), "OMP_NUM_THREADS": "1"}
+        given = {"CHECKPOINT": f"local://{folder}/state.pt", "EPOCHS": str(epochs), "PYTHONPATH": packages}
         return {index: ranks.start(index, **given) for index in range(ranks.size)}
 
     pods = start(10**6)

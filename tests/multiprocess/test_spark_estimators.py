@@ -38,12 +38,12 @@ pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's pro
 
 @pytest.fixture(scope="module")
 def keras():
-    """Keras on the backend it has in this process already, else on PyTorch, which starts fast."""
+    """Keras on the backend it has in this process already, else on JAX, which starts fastest."""
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed")
     before = os.environ.get("KERAS_BACKEND")
     if "keras" not in sys.modules:
-        os.environ["KERAS_BACKEND"] = "torch"
+        os.environ["KERAS_BACKEND"] = "jax" if importlib.util.find_spec("jax") else "torch"
     import keras
 
     os.environ.pop("KERAS_BACKEND", None)

@@ -9,6 +9,7 @@ import torch
 from harness import assert_all_succeed, on_every_rank
 from nursery import launch
 from training import batches, loss_of, model, sgd
+from worlds import in_two_worlds
 
 import rueda.torch as hvd
 from rueda.torch import gradient_hooks
@@ -217,6 +218,7 @@ def test_the_hook_keeps_neither_gradients_nor_the_optimizer_alive():
     assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
 
 
+@in_two_worlds  # of a step, the hook is the part that each rank has by itself
 @on_every_rank
 @pytest.mark.timeout(600)
 def test_all_that_holds_for_optimizers_holds_with_the_hook_in_python():

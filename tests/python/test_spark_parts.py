@@ -3,10 +3,15 @@
 import contextlib
 import dataclasses
 import json
+import os
+import pathlib
 import socket
+import subprocess
+import sys
 
 import pytest
 
+import rueda
 from rueda.failures import Failure, Progress
 from rueda.placement import Hello, environment, forwarded, place, tf_config
 from rueda.spark import _rank, channel, driver, slots
@@ -249,3 +254,11 @@ def test_of_ranks_that_disagree_the_outnumbered_one_is_the_cause(words, cause):
     for rank in range(3):
         progress.fail(Failure(rank, "a", 1 + rank, "failed", text), 10.0)
     assert progress.first_cause().rank == cause
+
+
+@pytest.mark.parametrize("front_end", ["torch", "keras"])
+def test_ranks_of_estimators_need_no_pyspark(front_end):
+    pytest.importorskip(front_end)
+    script = f"import sys; sys.modules['pyspark'] = None; import rueda.spark.{front_end}.training"
+    package = pathlib.Path(rueda.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": str(package)})

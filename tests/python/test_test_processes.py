@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_file_stays_with_one_process():
-    files = ["tests/python/test_policy.py", "tests/python/test_names.py"]
+    files = ["tests/python/test_tidy.py", "tests/python/test_names.py"]
     command = [
         sys.executable,
         "-m",

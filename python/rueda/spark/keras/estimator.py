@@ -10,8 +10,9 @@ import numpy as np
 
 from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend
-from rueda.spark.common.estimator import Schedule, SharedEstimator
+from rueda.spark.common.estimator import SharedEstimator
 from rueda.spark.common.prediction import Predictor, SharedModel
+from rueda.spark.common.schedule import Schedule
 from rueda.spark.keras.files import from_bytes, input_shapes, revive, shaped, to_bytes
 from rueda.spark.keras.package import KERAS_3, keras_of, package_of, variables_of
 

@@ -11,8 +11,8 @@ from typing import Any, Optional
 
 from rueda import numpy as host
 from rueda.spark.common.data import Columns
-from rueda.spark.common.estimator import Schedule
 from rueda.spark.common.reading import Arrays, Plan, ShardReader
+from rueda.spark.common.schedule import Schedule
 from rueda.spark.keras.files import (
     History,
     from_bytes,

@@ -13,8 +13,9 @@ import torch
 
 from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend
-from rueda.spark.common.estimator import Schedule, SharedEstimator
+from rueda.spark.common.estimator import SharedEstimator
 from rueda.spark.common.prediction import Predictor, SharedModel
+from rueda.spark.common.schedule import Schedule
 from rueda.spark.torch.batches import as_list, functions, shaped
 from rueda.spark.torch.training import Recipe, train
 

@@ -12,7 +12,7 @@ import torch
 
 import rueda.torch as hvd
 from rueda.basics import is_enabled
-from rueda.spark.common.estimator import Schedule
+from rueda.spark.common.schedule import Schedule
 from rueda.spark.devices import get_available_devices
 from rueda.spark.torch.batches import Loss, Shapes, as_list, loader, match, metric_groups, take
 
