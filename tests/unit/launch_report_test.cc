@@ -195,15 +195,24 @@ TEST(Report, where_as_many_ranks_say_one_thing_as_the_other_none_is_to_blame) {
   EXPECT_THAT(failure_report(endings, 0), Not(HasSubstr("disagree")));
 }
 
+constexpr const char* kStall =
+    "One or more rank (marked by \"!\") is stalled for longer than 3 seconds. Will shutdown. Stalled: ";
+
 TEST(Report, rank_that_never_submitted_is_the_headline_of_a_stall) {
   std::vector<Ending> endings = {ended(0, 2 * kSecond, 1), stopped(1, 4 * kSecond), ended(11, kSecond, 1)};
   for (const size_t i : {0, 2})
     endings[i].last_lines = {"HorovodInternalError: Horovod has been shut down. One or more tensors were",
-                             "Missing ranks:", "1!: [allreduce.x]", "Stalled tensors:",
-                             "One or more rank (marked by \"!\") is stalled for longer than 3 seconds. Will"};
-  EXPECT_THAT(failure_report(endings, 0),
-              HasSubstr("failed: rank 1 on h1 (pid 101) never submitted what the other ranks waited for\n"
-                        "  rank 11 failed because of this after 1.0 s\n"));
+                             "Missing ranks:", "1!: [allreduce.x]",
+                             "Stalled tensors:", kStall + std::string("rank 1.")};
+  const std::string line =
+      "failed: rank 1 on h1 (pid 101) never submitted what the other ranks waited for\n"
+      "  rank 11 failed because of this after 1.0 s\n";
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+  // Twenty stalled tensors leave no other line among the last ones, and torch labels each with its rank.
+  for (const size_t i : {0, 2}) endings[i].last_lines = {"[rank0]: " + (kStall + std::string("ranks 1, 2."))};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+  for (const size_t i : {0, 2}) endings[i].last_lines = {kStall + std::string("ranks 12, 21.")};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("failed: rank 11 on h11"));
 }
 
 TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {

@@ -75,6 +75,14 @@ std::string short_text(const std::vector<StalledTensor>& tensors, const std::map
          std::to_string(oldest.age / kSecond) + " s. The log of rank 0 lists them.";
 }
 
+// " Stalled: rank 1." in the last line, for `rueda run` (launch/last_words.h), which keeps few lines.
+std::string stalled_text(const std::map<Rank, MissingRank>& ranks) {
+  std::vector<Rank> stalled;
+  for (const auto& [rank, missing] : ranks)
+    if (missing.is_fatal) stalled.push_back(rank);
+  return " Stalled: " + rank_list(stalled) + ".";
+}
+
 // tensors: at least one. shutdown: 0 = never.
 StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown) {
   std::map<Rank, MissingRank> ranks;
@@ -113,7 +121,7 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
   }
   if (report.is_fatal)
     report.text += "\nOne or more rank (marked by \"!\") is stalled for longer than " +
-                   seconds_text(shutdown) + " seconds. Will shutdown.";
+                   seconds_text(shutdown) + " seconds. Will shutdown." + stalled_text(ranks);
   return report;
 }
 
