@@ -226,6 +226,15 @@ hvd.allreduce(numpy.ones(3), name="x")
 """
 
 
+STALL_IN_JOIN = """
+import time
+import numpy, rueda.numpy as hvd
+hvd.init()
+for _ in range(30): hvd.allreduce(numpy.ones(3), name="x")  # they become a plan
+if hvd.rank() == 1: time.sleep(300)
+hvd.join()
+"""
+
 # torch puts "[rank0]: " before each line of a traceback.
 STALL_IN_TORCH = """
 import time
@@ -238,7 +247,7 @@ for work in works: work.wait()
 """
 
 
-@pytest.mark.parametrize("script", [STALL, STALL_IN_TORCH], ids=["numpy", "torch"])
+@pytest.mark.parametrize("script", [STALL, STALL_IN_JOIN, STALL_IN_TORCH], ids=["allreduce", "join", "torch"])
 def test_a_rank_that_never_submits_is_blamed_for_the_stall(script):
     limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "5"}
     status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", script, env={**WITH_RUEDA, **limits})
