@@ -285,11 +285,14 @@ TEST(Report, failure_before_the_interrupt_stays_the_cause) {
 }
 
 TEST(Report, lost_rank_has_a_status_that_is_not_success) {
-  Ending lost = ended(0, 1, 0);
+  Ending lost = ended(0, 5 * kSecond / 2, 0);
   lost.trouble = "was lost with its host: ssh was killed by SIGKILL";
   EXPECT_EQ(exit_status(lost), 1);
-  EXPECT_THAT(failure_report(std::vector<Ending>{lost}, 0),
-              HasSubstr("rank 0 on h0 (pid 100) was lost with its host"));
+  EXPECT_THAT(
+      failure_report(std::vector<Ending>{lost}, 0),
+      HasSubstr("failed: rank 0 on h0 (pid 100) was lost with its host after 2.5 s: ssh was killed by "
+                "SIGKILL\n"))
+      << "the reason may end with a time of its own";
 }
 
 TEST(Report, hosts_that_were_lost_for_one_cause_have_one_line) {
