@@ -60,9 +60,9 @@ std::string tensor_lines(std::vector<const StalledTensor*> tensors) {
 // When the job ends if nothing moves; "" if it does not.
 std::string end_text(Nanos oldest, Nanos warning, Nanos shutdown) {
   if (shutdown == 0 || shutdown < warning || oldest >= shutdown) return {};
-  return "The job ends in " + seconds_text((shutdown - oldest) / kSecond * kSecond) +
-         " s, when this wait has lasted for " + seconds_text(shutdown) +
-         " s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets the limit, and 0 lifts it.";
+  const Nanos rest = (shutdown - oldest + kSecond - 1) / kSecond * kSecond;
+  return "The job ends in " + seconds_text(rest) + " s, when this wait has lasted for " +
+         seconds_text(shutdown) + " s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets the limit, and 0 lifts it.";
 }
 
 std::string short_text(const std::vector<StalledTensor>& tensors, const std::map<Rank, MissingRank>& ranks) {
