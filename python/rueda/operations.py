@@ -320,7 +320,8 @@ def join() -> int:
     """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
 
     For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
-    last. Average still divides by the number of all ranks.
+    last. Average still divides by the number of all ranks. Raises HorovodInternalError, which names
+    those that have not joined, if nothing moves for RUEDA_STALL_SHUTDOWN_TIME_SECONDS.
     """
     check_usable()
     request = _core.Request()

@@ -202,7 +202,13 @@ void for_each_setting(Visit visit) {
   visit("logging.level", &Tuning::log_level);
   visit("logging.with_timestamp", &Tuning::log_with_timestamp);
   visit("metrics.port", &Tuning::metrics_port);
+  visit("start_timeout", &Tuning::start_timeout_s);
+  visit("network_interfaces", &Tuning::network_interface);
   visit("max_restarts", &Tuning::max_restarts);
+  visit("restart_pause", &Tuning::restart_pause_s);
+  visit("grace", &Tuning::grace_s);
+  visit("agent_timeout", &Tuning::agent_timeout_s);
+  visit("bind_cores", &Tuning::bind_cores);
 }
 
 }  // namespace

@@ -26,8 +26,6 @@ using launch::PrefixStyle;
 using launch::RunOptions;
 using launch::Tuning;
 
-constexpr double kLeastAgentTimeout = 2;  // agents are heard of once a second
-
 struct Raw {
   RunOptions options;
   int size = 0;  // 0 = not given
@@ -36,7 +34,6 @@ struct Raw {
   bool is_version = false, is_check_build = false;
   bool leaves_allocation = false;
   bool is_mpi = false, is_gloo = false;
-  std::optional<double> agent_timeout_s;
   launch::MpirunOptions mpirun;
   std::optional<std::string> mpi_args, binding_args;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
@@ -57,16 +54,6 @@ CLI::Validator whole_number(int least, int most) {
     const std::optional<int> value = number_of<int>(text);
     if (value && *value >= least && *value <= most) return {};
     return fmt::format("{} is not a whole number from {} to {}", text, least, most);
-  };
-  return CLI::Validator(check, "");
-}
-
-CLI::Validator seconds_from(double least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    double value = 0;
-    const bool is_number = CLI::detail::lexical_cast(text, value);
-    if (is_number && value >= least && value <= 86400.0) return {};  // and not NaN
-    return fmt::format("{} is not a number of seconds from {} to 86400", text, least);
   };
   return CLI::Validator(check, "");
 }
@@ -102,23 +89,21 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--mpi-args", raw.mpi_args, "further options for mpirun, separated by blanks");
   app.add_option("--binding-args", raw.binding_args, "options of mpirun that bind ranks to cores");
   app.add_flag("--gloo", raw.is_gloo)->group("");
-  app.add_flag("--bind-cores", options.binds_cores,
-               "give each rank its own share of its host's cores (default: every rank may use all)");
+  app.add_flag_callback(
+      "--bind-cores", [&] { options.tuning.bind_cores = true; },
+      "give each rank its own share of its host's cores (default: every rank may use all)");
   app.add_option("--start-timeout", options.tuning.start_timeout_s,
                  "seconds in which all ranks must have started (30)");
-  app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
-      ->check(seconds_from(0));
+  app.add_option("--grace", options.tuning.grace_s, "seconds between SIGTERM and SIGKILL (5)");
   app.add_option(
-         "--agent-timeout", raw.agent_timeout_s,
-         "seconds of silence after which a remote host is lost (twice RUEDA_PEER_TIMEOUT_SECONDS: 60)")
-      ->check(seconds_from(kLeastAgentTimeout));
+      "--agent-timeout", options.tuning.agent_timeout_s,
+      "seconds of silence after which a remote host is lost (twice RUEDA_PEER_TIMEOUT_SECONDS: 60)");
   app.add_option("--max-restarts", options.tuning.max_restarts,
                  "start the whole job again so often after a failure (0)")
       ->check(whole_number(0, 1'000'000));
-  app.add_option("--restart-pause", options.restart_pause_s,
+  app.add_option("--restart-pause", options.tuning.restart_pause_s,
                  "seconds before the first of these restarts; twice as long before each further one, up to "
-                 "30 (1)")
-      ->check(seconds_from(0));
+                 "30 (1)");
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");
@@ -310,7 +295,8 @@ Result<Config> settings_of_ranks(const Tuning& tuning) {
 // The ranks end a job for silence, and say more than the launcher can. It waits longer, also because ssh
 // comes back up to as long after an outage as this has lasted.
 void set_agent_timeout(Raw& raw, double longest_outage_s) {
-  const double given = raw.agent_timeout_s.value_or(std::max(kLeastAgentTimeout, 2 * longest_outage_s));
+  const double given = raw.options.tuning.agent_timeout_s.value_or(
+      std::max(launch::kLeastAgentTimeoutS, 2 * longest_outage_s));
   raw.options.agent_timeout_s = given;
   if (given < longest_outage_s)
     raw.without_effect.push_back(fmt::format(
@@ -355,6 +341,9 @@ Status complete(Raw& raw) {
   options.answers_status = config.value().status;
   options.max_restarts =
       static_cast<int>(std::min<int64_t>(options.tuning.max_restarts.value_or(0), INT_MAX));
+  options.restart_pause_s = options.tuning.restart_pause_s.value_or(options.restart_pause_s);
+  options.grace_s = options.tuning.grace_s.value_or(options.grace_s);
+  options.binds_cores = options.tuning.bind_cores.value_or(false);
   set_agent_timeout(raw, config.value().peer_timeout_s);
   if (!raw.ranks.empty()) {
     Result<std::set<Rank>> shown = parse_ranks(raw.ranks);

@@ -78,6 +78,13 @@ Status at_least_zero(std::string_view flag, const std::optional<T>& value) {
   return {Code::kInvalidArgument, fmt::format("{}={} must be >= 0", flag, *value)};
 }
 
+Status seconds_from(double least, std::string_view flag, const std::optional<double>& value) {
+  constexpr double kDay = 86400;
+  if (!value || (*value >= least && *value <= kDay)) return Status::ok();  // and not NaN
+  return {Code::kInvalidArgument,
+          fmt::format("--{}: {} is not a number of seconds from {} to {}", flag, *value, least, kDay)};
+}
+
 std::optional<bool> negated(const std::optional<bool>& value) {
   if (!value) return std::nullopt;
   return !*value;
@@ -100,6 +107,9 @@ Status validate(const Tuning& tuning) {
       at_least_zero("gloo-timeout-seconds", tuning.gloo_timeout_s),
       at_least_zero("start-timeout", tuning.start_timeout_s),
       at_least_zero("max-restarts", tuning.max_restarts),
+      seconds_from(0, "restart-pause", tuning.restart_pause_s),
+      seconds_from(0, "grace", tuning.grace_s),
+      seconds_from(kLeastAgentTimeoutS, "agent-timeout", tuning.agent_timeout_s),
   };
   for (const Status& check : checks)
     if (!check.is_ok()) return check;

@@ -33,8 +33,12 @@ struct Tuning {
   std::optional<int64_t> num_nccl_streams, gloo_timeout_s;
   std::optional<double> start_timeout_s;
   std::optional<int64_t> metrics_port;
-  std::optional<int64_t> max_restarts;  // of the launcher; no variable
+  // Of the launcher; no variables.
+  std::optional<int64_t> max_restarts;
+  std::optional<double> restart_pause_s, grace_s, agent_timeout_s;
+  std::optional<bool> bind_cores;
 };
+inline constexpr double kLeastAgentTimeoutS = 2;  // agents are heard of once a second
 
 // Refuses a value that is out of range, and names its flag.
 Status validate(const Tuning& tuning);

@@ -13,6 +13,7 @@ using Lines = std::span<const std::string>;
 
 constexpr std::string_view kOutnumbered = " Outnumbered: rank";       // control/mismatch.h
 constexpr std::string_view kStalled = "is stalled for longer than ";  // control/stalls.cc
+constexpr std::string_view kNeverCame = " Stalled: rank";             // control/stalls.cc
 
 bool contains(Lines lines, std::string_view text) {
   return std::ranges::any_of(lines,
@@ -41,11 +42,12 @@ std::optional<CutLink> two_ranks(std::string_view line, std::string_view begin, 
   return from && to ? std::optional(CutLink{.from = *from, .to = *to}) : std::nullopt;
 }
 
-// "… Outnumbered: ranks 2, 5." names ranks 2 and 5.
-bool is_outnumbered(std::string_view line, Rank rank) {
-  const size_t at = line.rfind(kOutnumbered);
+// "… Outnumbered: ranks 2, 5." names ranks 2 and 5; mark: " Outnumbered: rank". What stands before the mark
+// does not matter: frameworks put labels before each line of an exception, and only its last lines are kept.
+bool names_after(std::string_view mark, std::string_view line, Rank rank) {
+  const size_t at = line.rfind(mark);
   if (at == std::string_view::npos) return false;
-  line.remove_prefix(at + kOutnumbered.size());
+  line.remove_prefix(at + mark.size());
   const std::string number = std::to_string(rank);
   while (true) {
     const size_t digits = line.find_first_of("0123456789");
@@ -103,6 +105,10 @@ std::optional<CutLink> cut_link(Lines last_lines) {
 }
 
 bool blames(Lines last_lines, Rank rank) {
+  const auto any_names_after = [&](std::string_view mark) {
+    return std::ranges::any_of(last_lines,
+                               [&](const std::string& line) { return names_after(mark, line, rank); });
+  };
   switch (failure_class_of(last_lines)) {
     case FailureClass::kNone:
     case FailureClass::kCut:
@@ -111,12 +117,9 @@ bool blames(Lines last_lines, Rank rank) {
       return contains(last_lines, fmt::format("rank {} (host ", rank)) ||
              contains(last_lines, fmt::format("rank {} on ", rank));
     case FailureClass::kStalled:
-      return std::ranges::any_of(last_lines, [mark = fmt::format("{}!: [", rank)](const std::string& line) {
-        return line.starts_with(mark);
-      });
+      return any_names_after(kNeverCame);
     case FailureClass::kMismatch:
-      return std::ranges::any_of(last_lines,
-                                 [&](const std::string& line) { return is_outnumbered(line, rank); });
+      return any_names_after(kOutnumbered);
   }
   return false;
 }

@@ -88,6 +88,14 @@ std::string after(const Ending& ending) {
   return ending.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(ending.at))) : "";
 }
 
+// "rank 1 on h1 (pid 7) exited with code 1 after 3.0 s", and "… was lost with its host after 3.0 s: REASON".
+std::string describe_and_when(const Ending& ending) {
+  std::string text = describe(ending);
+  const size_t reason = std::min(ending.trouble.find(": "), ending.trouble.size());
+  const size_t before = ending.trouble.empty() ? text.size() : text.size() - ending.trouble.size() + reason;
+  return text.insert(before, after(ending));
+}
+
 // The rank that a victim names as the one it could not go on without, or that differs from most. It has ended
 // well, or it was stopped at the end because it did not answer or went on.
 std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> endings) {
@@ -137,15 +145,14 @@ std::string headline(const Blame& blame, std::span<const Ending> endings) {
 std::string headline(const Ending& first, const Ending* culprit) {
   const FailureClass failure_class = failure_class_in(first);
   if (culprit == nullptr) {
-    const std::string text = describe(first) + after(first);
+    const std::string text = describe_and_when(first);
     if (failure_class != FailureClass::kMismatch) return text;
     if (blames_any(first.last_lines)) return text + ", because it disagrees with most ranks about a tensor";
     return "its ranks disagree about a tensor, and no side has more of them; " + text;
   }
   const std::string name = who(std::span(culprit, 1), culprit->rank);
   if (failure_class == FailureClass::kMismatch) return name + " disagrees with most ranks about a tensor";
-  if (!culprit->was_stopped)
-    return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
+  if (!culprit->was_stopped) return describe_and_when(*culprit) + ", while other ranks still needed it";
   if (failure_class == FailureClass::kStalled)
     return name + " never submitted what the other ranks waited for";
   return name + " was lost to the other ranks while it was still running";

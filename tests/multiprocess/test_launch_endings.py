@@ -226,9 +226,31 @@ hvd.allreduce(numpy.ones(3), name="x")
 """
 
 
-def test_a_rank_that_never_submits_is_blamed_for_the_stall():
+STALL_IN_JOIN = """
+import time
+import numpy, rueda.numpy as hvd
+hvd.init()
+for _ in range(30): hvd.allreduce(numpy.ones(3), name="x")  # they become a plan
+if hvd.rank() == 1: time.sleep(300)
+hvd.join()
+"""
+
+# torch puts "[rank0]: " before each line of a traceback.
+STALL_IN_TORCH = """
+import time
+import torch, torch.distributed as dist, rueda.torch.distributed
+dist.init_process_group("rueda")
+dist.barrier()
+if dist.get_rank() == 1: time.sleep(300)
+works = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(25)]
+for work in works: work.wait()
+"""
+
+
+@pytest.mark.parametrize("script", [STALL, STALL_IN_JOIN, STALL_IN_TORCH], ids=["allreduce", "join", "torch"])
+def test_a_rank_that_never_submits_is_blamed_for_the_stall(script):
     limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "5"}
-    status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", STALL, env={**WITH_RUEDA, **limits})
+    status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", script, env={**WITH_RUEDA, **limits})
     assert status == 1
     assert re.search(r"the job failed: rank 1 on .* never submitted what the other ranks waited for", err), (
         err

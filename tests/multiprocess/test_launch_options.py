@@ -1,12 +1,13 @@
 """What `rueda run` accepts as horovodrun does: options without effect, assignments, files of settings."""
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 from harness import ROOT, library
-from launch_support import RUEDA, environments, run
+from launch_support import RUEDA, Run, environments, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
@@ -166,6 +167,53 @@ def test_config_file_gives_defaults_that_flags_override(tmp_path):
     env = environments("-np", 1, "--config-file", yaml, "--fusion-threshold-mb", 2)[0]
     assert (env["RUEDA_CYCLE_TIME"], env["RUEDA_FUSION_THRESHOLD"]) == ("3.5", "2097152")
     assert env["RUEDA_STALL_CHECK_DISABLE"] == "1"
+
+
+LAUNCHER_SETTINGS = """
+max_restarts: 1
+restart_pause: 0.25
+grace: 7.5
+agent_timeout: 5
+start_timeout: 45
+network_interfaces: lo
+bind_cores: true
+"""
+
+
+def test_a_config_file_holds_the_settings_of_the_launcher_too(tmp_path):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(LAUNCHER_SETTINGS)
+    show = 'echo "$RUEDA_START_TIMEOUT $RUEDA_INTERFACE"'
+    script = f"{show}; test $RUEDA_RESTART_COUNT = 1 || exit 7; exec sleep 300"
+    ranks = len(os.sched_getaffinity(0)) + 1
+    job = Run("-np", ranks, "--ranks", 0, "--no-prefix", "--config-file", yaml, "sh", "-c", script)
+    assert [job.process.stdout.readline() for _ in range(2)] == ["45.0 lo\n"] * 2
+    job.process.send_signal(signal.SIGTERM)
+    status, _, err = job.finish()
+    assert status == 128 + signal.SIGTERM, err
+    assert "is started again in 0.25 s (restart 1 of 1)" in err, err
+    assert "the ranks, which have 7.5 s to end" in err, err
+    assert "--agent-timeout 5 ends the job in an outage of the network" in err, err
+    assert "too few for one each" in err and "is not a known setting" not in err, err
+
+
+@pytest.mark.parametrize(
+    "option, value, sentence",
+    [
+        ("--grace", "-1", "-1 is not a number of seconds from 0 to 86400"),
+        ("--restart-pause", "1e9", "1000000000 is not a number of seconds from 0 to 86400"),
+        ("--agent-timeout", "1.5", "1.5 is not a number of seconds from 2 to 86400"),
+        ("--agent-timeout", "nan", "nan is not a number of seconds from 2 to 86400"),
+    ],
+)
+def test_seconds_beyond_the_limits_are_refused_as_flags_and_in_files(tmp_path, option, value, sentence):
+    status, _, err = run("-np", 1, option, value, "true")
+    assert status == 2 and sentence in err, err
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(f"{option[2:].replace('-', '_')}: {value}\n")
+    status, _, err = run("-np", 1, "--config-file", yaml, "true")
+    assert status == 2 and sentence.partition(" ")[2] in err and option[2:] in err, err
+    assert run("-np", 1, "--config-file", yaml, option, 3, "true")[0] == 0, "the flag wins"
 
 
 @pytest.mark.parametrize(

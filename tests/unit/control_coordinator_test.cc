@@ -322,8 +322,23 @@ TEST(Coordinator, a_stall_beyond_the_shutdown_time_is_fatal_and_marks_the_rank) 
   ASSERT_THAT(reports, SizeIs(1));
   EXPECT_TRUE(reports[0].is_fatal);
   EXPECT_THAT(reports[0].text, HasSubstr("\n0!: [a]\n"));
-  EXPECT_TRUE(reports[0].text.ends_with(
-      "\nOne or more rank (marked by \"!\") is stalled for longer than 90 seconds. Will shutdown."));
+  EXPECT_TRUE(
+      reports[0].text.ends_with("\nOne or more rank (marked by \"!\") is stalled for longer than 90 seconds. "
+                                "Will shutdown. Stalled: rank 0."));
+}
+
+TEST(Coordinator, only_ranks_that_one_tensor_waits_for_too_long_are_called_stalled_at_the_end) {
+  CoordinatorOptions options = world_of(4);
+  options.stall_shutdown = 90 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  coordinator.submit(2, {allreduce("a")}, 0, nullptr);
+  coordinator.submit(0, {allreduce("b")}, 30 * kSecond, nullptr);
+  coordinator.submit(3, {allreduce("b")}, 30 * kSecond, nullptr);
+  const auto reports = coordinator.check_stalls(90 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("\n0!: [a]\n1: [b]\n2: [b]\n3!: [a]\n"));
+  EXPECT_THAT(reports[0].text, EndsWith(" Stalled: ranks 0, 3."));
 }
 
 TEST(Coordinator, a_stall_report_says_when_the_job_ends_and_which_setting_ends_it) {
@@ -334,7 +349,7 @@ TEST(Coordinator, a_stall_report_says_when_the_job_ends_and_which_setting_ends_i
   const std::string end =
       "The job ends in 1740 s, when this wait has lasted for 1800 s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets "
       "the limit, and 0 lifts it.";
-  const auto reports = coordinator.check_stalls(60 * kSecond);
+  const auto reports = coordinator.check_stalls(60 * kSecond + 1);
   ASSERT_THAT(reports, SizeIs(1));
   EXPECT_TRUE(reports[0].text.ends_with("\n" + end)) << reports[0].text;
   EXPECT_TRUE(reports[0].short_text.ends_with(". " + end)) << reports[0].short_text;

@@ -7,6 +7,7 @@ namespace rueda::control::join_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -154,14 +155,66 @@ TEST(Join, groups_complete_through_a_join) {
   EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2"));
 }
 
-TEST(Join, is_no_stall_and_joined_ranks_are_not_reported_missing) {
+TEST(Join, joined_ranks_are_not_reported_missing) {
   Coordinator coordinator(world_of(3));
   coordinator.submit(0, {join()}, 0, nullptr);
-  EXPECT_THAT(coordinator.check_stalls(1000 * kSecond), IsEmpty());
-  coordinator.submit(1, {allreduce("a")}, 1000 * kSecond, nullptr);
-  const auto reports = coordinator.check_stalls(2000 * kSecond);
+  coordinator.submit(1, {allreduce("a")}, kSecond, nullptr);
+  const auto reports = coordinator.check_stalls(61 * kSecond);
   ASSERT_THAT(reports, SizeIs(1));
-  EXPECT_THAT(reports[0].text, HasSubstr("Missing ranks:\n2: [a]\n"));
+  EXPECT_THAT(reports[0].text, HasSubstr("Missing ranks:\n2: [a]\nStalled tensors:\na (ALLREDUCE)"));
+}
+
+TEST(Join, is_a_stall_when_nothing_else_moves_and_names_the_ranks_that_have_not_joined) {
+  CoordinatorOptions options = world_of(4);
+  options.stall_shutdown = 90 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(0, {join()}, 0, nullptr);
+  coordinator.submit(2, {join()}, kSecond, nullptr);
+  EXPECT_THAT(coordinator.check_stalls(60 * kSecond), IsEmpty());
+  EXPECT_EQ(coordinator.next_check(60 * kSecond), 61 * kSecond);
+  const auto reports = coordinator.check_stalls(61 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("Missing ranks:\n1: [join()]\n3: [join()]\n"
+                                         "Stalled tensors:\njoin() (JOIN): waiting 60 s for ranks 1, 3\n"));
+  EXPECT_FALSE(reports[0].is_fatal);
+  const auto last = coordinator.check_stalls(91 * kSecond);
+  ASSERT_THAT(last, SizeIs(1));
+  EXPECT_TRUE(last[0].is_fatal);
+  EXPECT_THAT(last[0].text, EndsWith(" Stalled: ranks 1, 3."));
+}
+
+TEST(Join, waits_without_a_stall_for_ranks_that_train) {
+  CoordinatorOptions options = world_of(3);
+  options.stall_shutdown = 60 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(0, {join()}, 0, nullptr);
+  Nanos now = 0;
+  for (int step = 0; step < 5; ++step) {
+    now += 40 * kSecond;
+    coordinator.submit(1, {allreduce("a")}, now, nullptr);
+    EXPECT_THAT(coordinator.check_stalls(now), IsEmpty());
+    now += 10 * kSecond;
+    coordinator.submit(2, {allreduce("a")}, now, nullptr);  // complete
+    EXPECT_THAT(coordinator.check_stalls(now), IsEmpty());
+    EXPECT_THAT(coordinator.take_ready(), SizeIs(1));
+  }
+  coordinator.moves(now + 30 * kSecond);  // what is ready takes its time
+  EXPECT_THAT(coordinator.check_stalls(now + 60 * kSecond), IsEmpty());
+  EXPECT_THAT(coordinator.check_stalls(now + 90 * kSecond), SizeIs(1));
+}
+
+TEST(Join, is_judged_once_it_counts_as_stalled) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(0, {join()}, 0, nullptr);
+  EXPECT_THAT(coordinator.waiting_longer_than(5 * kSecond, 50 * kSecond), IsEmpty()) << "a step may take it";
+  const auto waits = coordinator.waiting_longer_than(5 * kSecond, 60 * kSecond);
+  ASSERT_THAT(waits, SizeIs(1));
+  EXPECT_EQ(waits[0].age, 60 * kSecond);
+  EXPECT_THAT(waits[0].waiting, ElementsAre(0));
+  EXPECT_THAT(waits[0].missing, ElementsAre(1, 2));
+  coordinator.submit(1, {join()}, 60 * kSecond, nullptr);
+  coordinator.submit(2, {join()}, 60 * kSecond, nullptr);
+  EXPECT_THAT(coordinator.waiting_longer_than(5 * kSecond, 1000 * kSecond), IsEmpty()) << "all have joined";
 }
 
 TEST(ProcessSets, are_added_with_the_smallest_free_id) {

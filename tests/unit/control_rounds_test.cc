@@ -158,6 +158,18 @@ TEST_F(Stalls, are_looked_for_when_one_may_have_begun_and_not_at_every_look) {
   EXPECT_EQ(rounds_.next_stall_check(), now_ + 60 * kSecond);
 }
 
+TEST_F(Stalls, of_joins_begin_when_the_last_call_has_ended) {
+  submit(allreduce("long"));
+  rounds_.submitted(0, 0, {join()}, now_, nullptr);
+  round();
+  now_ += 59 * kSecond;
+  round(/*backlog=*/1);
+  now_ += 59 * kSecond;
+  EXPECT_THAT(rounds_.take_stalls(now_), IsEmpty());
+  now_ += kSecond;
+  EXPECT_THAT(rounds_.take_stalls(now_), SizeIs(1));
+}
+
 TEST_F(Stalls, are_reported_at_the_same_age_in_a_learned_plan) {
   StalledTensor wait{"planned", "ALLREDUCE", 0, 60 * kSecond - 1, {1}, {0}};
   EXPECT_THAT(rounds_.take_stalls(now_, {wait}), IsEmpty());

@@ -195,15 +195,24 @@ TEST(Report, where_as_many_ranks_say_one_thing_as_the_other_none_is_to_blame) {
   EXPECT_THAT(failure_report(endings, 0), Not(HasSubstr("disagree")));
 }
 
+constexpr const char* kStall =
+    "One or more rank (marked by \"!\") is stalled for longer than 3 seconds. Will shutdown. Stalled: ";
+
 TEST(Report, rank_that_never_submitted_is_the_headline_of_a_stall) {
   std::vector<Ending> endings = {ended(0, 2 * kSecond, 1), stopped(1, 4 * kSecond), ended(11, kSecond, 1)};
   for (const size_t i : {0, 2})
     endings[i].last_lines = {"HorovodInternalError: Horovod has been shut down. One or more tensors were",
-                             "Missing ranks:", "1!: [allreduce.x]", "Stalled tensors:",
-                             "One or more rank (marked by \"!\") is stalled for longer than 3 seconds. Will"};
-  EXPECT_THAT(failure_report(endings, 0),
-              HasSubstr("failed: rank 1 on h1 (pid 101) never submitted what the other ranks waited for\n"
-                        "  rank 11 failed because of this after 1.0 s\n"));
+                             "Missing ranks:", "1!: [allreduce.x]",
+                             "Stalled tensors:", kStall + std::string("rank 1.")};
+  const std::string line =
+      "failed: rank 1 on h1 (pid 101) never submitted what the other ranks waited for\n"
+      "  rank 11 failed because of this after 1.0 s\n";
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+  // Twenty stalled tensors leave no other line among the last ones, and torch labels each with its rank.
+  for (const size_t i : {0, 2}) endings[i].last_lines = {"[rank0]: " + (kStall + std::string("ranks 1, 2."))};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr(line));
+  for (const size_t i : {0, 2}) endings[i].last_lines = {kStall + std::string("ranks 12, 21.")};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("failed: rank 11 on h11"));
 }
 
 TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {
@@ -276,11 +285,14 @@ TEST(Report, failure_before_the_interrupt_stays_the_cause) {
 }
 
 TEST(Report, lost_rank_has_a_status_that_is_not_success) {
-  Ending lost = ended(0, 1, 0);
+  Ending lost = ended(0, 5 * kSecond / 2, 0);
   lost.trouble = "was lost with its host: ssh was killed by SIGKILL";
   EXPECT_EQ(exit_status(lost), 1);
-  EXPECT_THAT(failure_report(std::vector<Ending>{lost}, 0),
-              HasSubstr("rank 0 on h0 (pid 100) was lost with its host"));
+  EXPECT_THAT(
+      failure_report(std::vector<Ending>{lost}, 0),
+      HasSubstr("failed: rank 0 on h0 (pid 100) was lost with its host after 2.5 s: ssh was killed by "
+                "SIGKILL\n"))
+      << "the reason may end with a time of its own";
 }
 
 TEST(Report, hosts_that_were_lost_for_one_cause_have_one_line) {

@@ -78,6 +78,7 @@ void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, Tr
     return;
   }
   now_ = now;
+  moves(now);
   trace_ = trace != nullptr && trace->is_recording() ? trace : nullptr;
   std::vector<int32_t> touched;  // may contain an id more than once
   for (Request& request : requests) {
@@ -268,12 +269,17 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
   return Status::ok();
 }
 
-Nanos Coordinator::oldest() const {
+Nanos Coordinator::oldest_request() const {
   Nanos since = StallWatch::kNobody;
   for (const auto& [id, set] : pending_)
     if (!set.waiting().empty()) since = std::min(since, set.waiting().front()->since);
   if (const auto change = sets_.waiting()) since = std::min(since, change->since);
   return since;
+}
+
+Nanos Coordinator::oldest() const {
+  const Nanos since = oldest_request();
+  return since == StallWatch::kNobody && !joins_.is_nobody() ? moved_at_ : since;
 }
 
 std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos when) const {
@@ -292,6 +298,9 @@ std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos whe
   if (auto change = sets_.waiting(); change && when - change->since >= age)
     stalled.push_back(
         {change->name, "process set change", 0, when - change->since, std::move(change->missing), {}});
+  const bool is_only_join = !joins_.is_nobody() && oldest_request() == StallWatch::kNobody;
+  if (is_only_join && when - moved_at_ >= std::max(age, stalls_.least_age()))
+    stalled.push_back(joins_.wait(when - moved_at_));
   return stalled;
 }
 

@@ -56,7 +56,11 @@ class Coordinator {
   std::vector<StallReport> check_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});
   // When check_stalls() should be called next.
   [[nodiscard]] Nanos next_check(Nanos now) const;
-  // What some ranks have submitted and others have not, for so long or longer.
+  // Something that is ordered still runs: a join does not count as stalled then.
+  void moves(Nanos now) { moved_at_ = now; }
+  // What some ranks have submitted and others have not, for so long or longer; and a join that counts as
+  // stalled. Ranks that train may keep those that have joined waiting for hours, so a join does so only when
+  // nothing else waits, and when no rank has submitted anything, and nothing has run, for the warning time.
   [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
   // The names that wait, and the ranks for which they wait: for the log when a job ends.
   [[nodiscard]] std::string pending_summary() const;
@@ -84,7 +88,8 @@ class Coordinator {
   [[nodiscard]] std::set<uint64_t> unordered_before(const Complete& complete) const;
   [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
                              std::vector<Candidate>& out) const;
-  [[nodiscard]] Nanos oldest() const;
+  [[nodiscard]] Nanos oldest_request() const;
+  [[nodiscard]] Nanos oldest() const;  // with a join
 
   Rank world_size_;
   ProcessSets sets_;
@@ -96,6 +101,7 @@ class Coordinator {
   std::function<std::string(Rank)> who_;
   int64_t round_ = 0;
   uint64_t sequence_ = 0;  // of the last request
+  Nanos moved_at_ = 0;     // when a rank last submitted anything, or a collective still ran
   // Of submit(), while it runs.
   Nanos now_ = 0;
   TraceSink* trace_ = nullptr;  // null: not traced

@@ -22,6 +22,14 @@ bool Joins::add(Rank from, const TensorRequest& request, int64_t round) {
   return true;
 }
 
+StalledTensor Joins::wait(Nanos age) const {
+  StalledTensor wait{
+      .name = "join()", .operation = "JOIN", .process_set = 0, .age = age, .missing = {}, .waiting = {}};
+  for (size_t rank = 0; rank < has_joined_.size(); ++rank)
+    (has_joined_[rank] ? wait.waiting : wait.missing).push_back(static_cast<Rank>(rank));
+  return wait;
+}
+
 Joined Joins::take() {
   RUEDA_CHECK(is_everybody(), "all ranks must have joined");
   std::fill(has_joined_.begin(), has_joined_.end(), false);

@@ -7,6 +7,7 @@
 
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/stalls.h"
 
 namespace rueda::control {
 
@@ -21,6 +22,8 @@ class Joins {
 
   // A rank joins. round: the number of the coordinator's round. False if the rank has joined already.
   bool add(Rank from, const TensorRequest& request, int64_t round);
+  // For the others, as a stall says it. age: since nothing moves.
+  [[nodiscard]] StalledTensor wait(Nanos age) const;
   // To be called when all ranks have joined. Returns the answer; from now on no rank has joined.
   Joined take();
 

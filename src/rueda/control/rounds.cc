@@ -21,6 +21,7 @@ std::vector<StallReport> Rounds::take_stalls(Nanos now, std::vector<StalledTenso
 }
 
 std::vector<Response> Rounds::take_round(Nanos now, size_t backlog) {
+  if (backlog > 0) coordinator_.moves(now);
   if (planner_.holds_back() || backlog >= options_.max_backlog || now < next_round_) return {};
   std::vector<Response> responses = coordinator_.take_ready();
   if (responses.empty()) return responses;

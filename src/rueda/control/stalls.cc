@@ -60,9 +60,9 @@ std::string tensor_lines(std::vector<const StalledTensor*> tensors) {
 // When the job ends if nothing moves; "" if it does not.
 std::string end_text(Nanos oldest, Nanos warning, Nanos shutdown) {
   if (shutdown == 0 || shutdown < warning || oldest >= shutdown) return {};
-  return "The job ends in " + seconds_text((shutdown - oldest) / kSecond * kSecond) +
-         " s, when this wait has lasted for " + seconds_text(shutdown) +
-         " s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets the limit, and 0 lifts it.";
+  const Nanos rest = (shutdown - oldest + kSecond - 1) / kSecond * kSecond;
+  return "The job ends in " + seconds_text(rest) + " s, when this wait has lasted for " +
+         seconds_text(shutdown) + " s: RUEDA_STALL_SHUTDOWN_TIME_SECONDS sets the limit, and 0 lifts it.";
 }
 
 std::string short_text(const std::vector<StalledTensor>& tensors, const std::map<Rank, MissingRank>& ranks) {
@@ -73,6 +73,14 @@ std::string short_text(const std::vector<StalledTensor>& tensors, const std::map
       tensors.size() == 1 ? "One tensor is" : std::to_string(tensors.size()) + " tensors are";
   return subject + " waiting for " + rank_list(missing) + ", the longest (" + oldest.name + ") for " +
          std::to_string(oldest.age / kSecond) + " s. The log of rank 0 lists them.";
+}
+
+// " Stalled: rank 1." in the last line, for `rueda run` (launch/last_words.h), which keeps few lines.
+std::string stalled_text(const std::map<Rank, MissingRank>& ranks) {
+  std::vector<Rank> stalled;
+  for (const auto& [rank, missing] : ranks)
+    if (missing.is_fatal) stalled.push_back(rank);
+  return " Stalled: " + rank_list(stalled) + ".";
 }
 
 // tensors: at least one. shutdown: 0 = never.
@@ -113,7 +121,7 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
   }
   if (report.is_fatal)
     report.text += "\nOne or more rank (marked by \"!\") is stalled for longer than " +
-                   seconds_text(shutdown) + " seconds. Will shutdown.";
+                   seconds_text(shutdown) + " seconds. Will shutdown." + stalled_text(ranks);
   return report;
 }
 
