@@ -14,7 +14,7 @@ struct Outcome {
   std::vector<std::string> asked;  // the hosts of the job, whether they answered or not
   int ranks = 0;
   double least_gbit_per_s = 0;  // that --min-rate demands
-  Measured measured;  // of the hosts that answered
+  Measured measured;            // of the hosts that answered
   LinkVerdict verdict;
   Findings findings;
 };
