@@ -96,6 +96,14 @@ Section examine_transports(const std::string& own_path, std::string_view transpo
     section.add("shm", fmt::format("not available (see memory); jobs use {} inside this host", usable));
   for (const std::string_view transport : kTransportNames) {
     if (!names(usable, transport)) continue;
+    if (transport == "shm" && !memory_fault.empty()) {
+      section.add("shm", "does not work");
+      section.fail(
+          "RUEDA_TRANSPORTS=shm allows nothing but shared memory, which is not available here (see memory); "
+          "allow "
+          "tcp with RUEDA_TRANSPORTS=shm,tcp");
+      continue;
+    }
     const std::string name(transport);
     PythonProgram program(own_path, trial_command(own_path, name), {}, true);
     std::string text;

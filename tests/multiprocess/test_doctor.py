@@ -1,5 +1,6 @@
 """`rueda doctor` as users call it."""
 
+import contextlib
 import json
 import os
 import re
@@ -186,6 +187,15 @@ def test_another_projects_package_of_that_name_is_not_taken_for_a_missing_one(tm
     assert "another project" not in without.stdout
 
 
+def all_of(terminal):
+    """What a terminal was sent, whose other end is closed. It arrives in pieces."""
+    said = b""
+    with contextlib.suppress(OSError):  # at its end
+        while piece := terminal.read(65536):
+            said += piece
+    return said.decode()
+
+
 def test_on_a_terminal_it_says_what_it_looks_at():
     terminal, its_end = os.openpty()
     with open(terminal, "rb", buffering=0) as shown:
@@ -195,7 +205,7 @@ def test_on_a_terminal_it_says_what_it_looks_at():
             command, env=environment, stdout=subprocess.PIPE, stderr=its_end, timeout=120, check=False
         )
         os.close(its_end)
-        said = shown.read(65536).decode()
+        said = all_of(shown)
     assert done.returncode == 0
     assert "rueda doctor: two ranks try each transport …" in said and said.endswith("\r\x1b[K"), said
     assert "two ranks try" not in done.stdout.decode()

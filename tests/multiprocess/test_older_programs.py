@@ -11,13 +11,13 @@ from rueda import _core
 
 pytestmark = pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session")
 
-LATER_FIELDS = ("priority", "ready", "memory")
+FIELDS = _core.Request._fields_
 
 
 class OlderRequest(ctypes.Structure):
-    """rueda_request as programs know it that were built before it had a priority."""
+    """rueda_request as programs know it that were built before it had a priority and what follows."""
 
-    _fields_ = [field for field in _core.Request._fields_ if field[0] not in LATER_FIELDS]
+    _fields_ = FIELDS[: [name for name, _ in FIELDS].index("priority")]
 
 
 @on_every_rank

@@ -39,7 +39,7 @@ TEST(DoctorTransports, shared_memory_that_is_missing_is_left_out_unless_nothing_
   EXPECT_EQ(usable_transports("shm,ucx,tcp", "it is forbidden."), "ucx,tcp");
   EXPECT_EQ(usable_transports("shm,tcp", ""), "shm,tcp");
   EXPECT_EQ(usable_transports("tcp", "it is forbidden."), "tcp");
-  EXPECT_EQ(usable_transports("shm", "it is forbidden."), "shm") << "it is tried, and fails as a job would";
+  EXPECT_EQ(usable_transports("shm", "it is forbidden."), "shm") << "no job can run";
 }
 
 TEST(DoctorTransports, whatever_else_happens_is_a_problem_with_its_reason) {
