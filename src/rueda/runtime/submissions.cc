@@ -89,7 +89,8 @@ bool Submissions::end_now(Operation& operation) const {
                  .name = first.request.name,
                  .tensors = static_cast<int32_t>(tensors.size()),
                  .bytes = 0};
-  for (const Tensor& tensor : tensors) call.bytes += static_cast<int64_t>(tensor.bytes());
+  for (const Tensor& tensor : tensors)
+    if (tensor.request.what != Collective::kBarrier) call.bytes += static_cast<int64_t>(tensor.bytes());
   call.submitted = call.ordered = call.started = operation.submitted;
   call.ended = monotonic_now();
   call.algorithm = "copy";

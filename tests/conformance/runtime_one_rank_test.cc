@@ -4,7 +4,7 @@
 
 #include "engine_job.h"
 
-namespace rueda::runtime::alone_test {
+namespace rueda::runtime::one_rank_job_test {
 namespace {
 
 constexpr int64_t kLarge = 1 << 20;  // elements; too many to be copied at once
@@ -15,7 +15,7 @@ std::vector<float> numbers(int64_t count) {
   return values;
 }
 
-class Alone : public testing::Test {
+class OneRankJob : public testing::Test {
  protected:
   // Whether the operation has ended when it is submitted.
   static bool ends_at_once(Engine& engine, Tensor tensor) {
@@ -38,9 +38,9 @@ class Alone : public testing::Test {
   Job job_{1, "shm,tcp"};
 };
 
-std::shared_ptr<Operation> Alone::last_;
+std::shared_ptr<Operation> OneRankJob::last_;
 
-TEST_F(Alone, every_collective_that_changes_nothing_ends_at_once) {
+TEST_F(OneRankJob, every_collective_that_changes_nothing_ends_at_once) {
   job_.run([&](Engine& engine, Rank) {
     for (const Collective what : {Collective::kAllreduce, Collective::kAllgather, Collective::kBroadcast,
                                   Collective::kReducescatter, Collective::kAlltoall}) {
@@ -60,7 +60,7 @@ TEST_F(Alone, every_collective_that_changes_nothing_ends_at_once) {
   });
 }
 
-TEST_F(Alone, what_scales_or_copies_much_is_done_by_the_engine) {
+TEST_F(OneRankJob, what_scales_or_copies_much_is_done_by_the_engine) {
   job_.run([&](Engine& engine, Rank) {
     std::vector<float> data = numbers(10), doubled = data;
     for (float& value : doubled) value *= 2;
@@ -80,7 +80,7 @@ TEST_F(Alone, what_scales_or_copies_much_is_done_by_the_engine) {
 }
 
 // The one behind reads what the one before writes.
-TEST_F(Alone, nothing_overtakes_what_is_in_flight) {
+TEST_F(OneRankJob, nothing_overtakes_what_is_in_flight) {
   job_.run([&](Engine& engine, Rank) {
     for (int i = 0; i < 200; ++i) {
       std::vector<float> data = numbers(kLarge / 16), copy(data.size());
@@ -98,7 +98,7 @@ TEST_F(Alone, nothing_overtakes_what_is_in_flight) {
   });
 }
 
-TEST_F(Alone, prepared_operations_end_at_once_and_again) {
+TEST_F(OneRankJob, prepared_operations_end_at_once_and_again) {
   job_.run([&](Engine& engine, Rank) {
     std::vector<float> data = numbers(100);
     const int64_t prepared =
@@ -115,7 +115,7 @@ TEST_F(Alone, prepared_operations_end_at_once_and_again) {
   });
 }
 
-TEST_F(Alone, a_timeline_shows_every_tensor) {
+TEST_F(OneRankJob, a_timeline_shows_every_tensor) {
   const std::string path = (job_.dir() / "timeline.json").string();
   job_.run(
       [&](Engine& engine, Rank) {
@@ -128,4 +128,4 @@ TEST_F(Alone, a_timeline_shows_every_tensor) {
 }
 
 }  // namespace
-}  // namespace rueda::runtime::alone_test
+}  // namespace rueda::runtime::one_rank_job_test
