@@ -16,16 +16,6 @@ constexpr size_t kMostOvertaking = 256;  // calls that one answer may overtake
 
 }  // namespace
 
-bool recurs_as(const SeenTensor& first, const SeenTensor& second) {
-  const Bucket &a = first.bucket, &b = second.bucket;
-  const Entry &x = first.entry(), &y = second.entry();
-  if (static_cast<const Terms&>(a) != b || a.process_set != b.process_set || a.root != b.root) return false;
-  if (x.shape != y.shape || x.rows != y.rows || x.numbered_at != y.numbered_at) return false;
-  if (x.numbered_at == 0) return x.name == y.name;
-  const auto one = split_name(x.name, x.numbered_at), other = split_name(y.name, y.numbered_at);
-  return one && other && one->before == other->before && one->after == other->after;
-}
-
 // Told apart by everything but the number, as bytes.
 size_t CallHistory::kind_of(SeenTensor call) {
   Bucket bucket = call.bucket;
@@ -72,8 +62,7 @@ std::vector<SeenTensor> CallHistory::last(size_t calls) const {
     const Call& call = calls_[at];
     SeenTensor& tensor = tensors.emplace_back(kinds_[call.kind]);
     Entry& entry = tensor.bucket.entries.front();
-    if (const auto name = split_name(entry.name, entry.numbered_at))
-      entry.name = std::string(name->before) + std::to_string(call.number) + std::string(name->after);
+    if (const auto name = split_name(entry.name, entry.numbered_at)) entry.name = name->with(call.number);
     tensor.number = call.number;
     tensor.seen = call.seen;
     tensor.started = call.started;

@@ -13,6 +13,10 @@ struct NumberedName {
   std::string_view before, after;  // the number
   int64_t number = 0;
 
+  // The same name with another number.
+  [[nodiscard]] std::string with(int64_t other) const {
+    return std::string(before) + std::to_string(other) + std::string(after);
+  }
   // Equal for names that differ in the number alone. No name contains a zero byte.
   void put_key(std::string& key) const {
     key.assign(before).push_back('\0');

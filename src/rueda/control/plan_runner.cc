@@ -153,7 +153,7 @@ std::string PlanRunner::lacks() const {
     const Entry& entry = entry_at(position);
     const auto name = split_name(entry.name, entry.numbered_at);
     if (!name) return entry.name;
-    return std::string(name->before) + std::to_string(tensors_[position].number) + std::string(name->after);
+    return name->with(tensors_[position].number);
   }
   return {};
 }
