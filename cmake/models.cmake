@@ -8,13 +8,13 @@ foreach(file ${model_files})
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
 endforeach()
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/model_files.cc @ONLY CONTENT [[// Written by cmake/models.cmake.
-#include "bench/model_files.h"
+#include "workload/model_files.h"
 
-namespace rueda::bench {
+namespace rueda::workload {
 namespace {
 constexpr ModelFile kFiles[] = {
 @model_entries@};
 }
 const std::span<const ModelFile> kModelFiles = kFiles;
-}  // namespace rueda::bench
+}  // namespace rueda::workload
 ]])

@@ -23,12 +23,17 @@ if(launch_sources)
   target_link_libraries(rueda_launch PUBLIC rueda_store rueda_status rueda_fmt)
   rueda_module_test(launch rueda_launch)
 endif()
-# `rueda bench` loads librueda.so as programs do, so the command still contains no core.
+# What a training step computes and exchanges: the command knows it, and what simulates a job may.
 include(${CMAKE_SOURCE_DIR}/cmake/models.cmake)
+file(GLOB workload_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/workload/*.cc)
+add_library(rueda_workload STATIC ${workload_sources} ${CMAKE_BINARY_DIR}/model_files.cc)
+target_link_libraries(rueda_workload PUBLIC rueda_base rueda_fmt)
+rueda_module_test(workload rueda_workload)
+# `rueda bench` loads librueda.so as programs do, so the command still contains no core.
 file(GLOB bench_tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/bench/*.cc)
 if(bench_tool_sources)
-  add_library(rueda_bench STATIC ${bench_tool_sources} ${CMAKE_BINARY_DIR}/model_files.cc)
-  target_link_libraries(rueda_bench PUBLIC rueda_launch ${CMAKE_DL_LIBS})
+  add_library(rueda_bench STATIC ${bench_tool_sources})
+  target_link_libraries(rueda_bench PUBLIC rueda_launch rueda_workload ${CMAKE_DL_LIBS})
   rueda_module_test(bench rueda_bench)
 endif()
 # rueda_tool(<name> LIBRARIES <libs>): a static library of src/<name>/*.cc for the command, and its test program.

@@ -50,10 +50,10 @@ constexpr int64_t shift_of(int64_t step) { return step % 2 * kLineElements; }
 
 }  // namespace
 
-Result<Gradients> Gradients::make(const Rank& rank, const Model& model, std::string_view memory) {
+Result<Gradients> Gradients::make(const Rank& rank, const workload::Model& model, std::string_view memory) {
   std::vector<TensorRange> places;
   int64_t next = 0;
-  for (const Parameter& parameter : model.parameters) {
+  for (const workload::Parameter& parameter : model.parameters) {
     places.push_back({next, parameter.count});
     next += (parameter.count + kLineElements - 1) / kLineElements * kLineElements;
   }
@@ -79,7 +79,7 @@ bool Gradients::hold_sum(int ranks, int64_t iteration) const {
   return true;
 }
 
-Result<CrossStep> CrossStep::make(Rank& rank, const Model& model, std::string_view memory) {
+Result<CrossStep> CrossStep::make(Rank& rank, const workload::Model& model, std::string_view memory) {
   Result<Gradients> sums = Gradients::make(rank, model, memory);
   if (!sums.is_ok()) return sums.status();
   const size_t last = sums.value().size() - 1;

@@ -7,14 +7,14 @@
 #include <mutex>
 #include <thread>
 
-#include "bench/models.h"
 #include "bench/rank.h"
+#include "workload/models.h"
 
 namespace rueda::bench {
 
 class Gradients {
  public:
-  static Result<Gradients> make(const Rank& rank, const Model& model, std::string_view memory);
+  static Result<Gradients> make(const Rank& rank, const workload::Model& model, std::string_view memory);
   [[nodiscard]] size_t size() const { return tensors_.size(); }
   [[nodiscard]] std::span<float> tensor(size_t index) const;
   [[nodiscard]] int64_t bytes() const { return bytes_; }
@@ -48,7 +48,7 @@ std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gra
 // no refilling, and in parts, first those that the forward pass needs first. One thread.
 class CrossStep {
  public:
-  static Result<CrossStep> make(Rank& rank, const Model& model, std::string_view memory);
+  static Result<CrossStep> make(Rank& rank, const workload::Model& model, std::string_view memory);
   [[nodiscard]] size_t size() const { return sums_.size(); }
   Status begin(size_t index, int64_t step);
   // Waits for the last begin() of the tensor, if there was one. Returns false if its first or last

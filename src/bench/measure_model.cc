@@ -13,6 +13,8 @@
 namespace rueda::bench {
 namespace {
 
+using workload::Model;
+
 constexpr int kLeastBursts = 5;
 constexpr int kReplaySteps = 6;
 // The share of a link that TCP can use for payload: 1448 of the 1514 bytes of a frame.
@@ -115,10 +117,11 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
   const double ms_per_byte =
       8e3 * bus_factor("allreduce", hosts) / (kPayloadShare * static_cast<double>(context.request.rate));
   const double wire_ms = ms_per_byte * static_cast<double>(model.bytes());
-  const double ideal_ms = context.request.cross_step
-                              ? std::max(compute_ms, wire_ms)
-                              : earliest_end_ms(model, static_cast<double>(pace.forward) / 1e6,
-                                                static_cast<double>(pace.backward) / 1e6, ms_per_byte);
+  const double ideal_ms =
+      context.request.cross_step
+          ? std::max(compute_ms, wire_ms)
+          : workload::earliest_end_ms(model, static_cast<double>(pace.forward) / 1e6,
+                                      static_cast<double>(pace.backward) / 1e6, ms_per_byte);
   const double step_ms = summary.median / 1e3;
   return context.report.add({{"model", model.name},
                              {"ranks", ranks},

@@ -13,7 +13,7 @@ std::vector<Job> jobs_of(const Request& request) {
   std::vector<Job> jobs;
   const std::vector<std::string> one = {""};
   std::vector<std::string> models;
-  for (const Model& model : request.models) models.push_back(model.name);
+  for (const workload::Model& model : request.models) models.push_back(model.name);
   const std::vector<std::string>& modes = request.what == "burst" ? request.modes : one;
   const std::vector<std::string>& strategies = request.what == "replay" ? request.strategies : one;
   for (const std::string& model : models.empty() ? one : models)

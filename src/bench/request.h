@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/models.h"
 #include "rueda/base/status.h"
+#include "workload/models.h"
 
 namespace rueda::bench {
 
@@ -22,7 +22,7 @@ struct Request {
   std::string algorithm;                // "" = rueda's choice
   int iterations = 0;                   // 0 = as many as fit into `seconds`
   double seconds = 0.5;                 // for each line of the table
-  std::vector<Model> models;            // burst, replay
+  std::vector<workload::Model> models;  // burst, replay
   int64_t rate = 1'000'000'000;         // replay: bits a second of each host's link, each way
   int per_host = 1;                     // replay: ranks in one namespace
   bool cross_step = false;              // replay: the next forward waits for each layer's own gradients
@@ -44,7 +44,7 @@ inline double dilation_of(const Request& request) {
 struct Job {
   int ranks = 2;
   std::string transport = "auto", mode = "planned", strategy = "auto";
-  std::string model;   // burst and replay: Model::name
+  std::string model;   // burst and replay: workload::Model::name
   std::string report;  // rank 0 appends its rows here, a JSON object a line; "" = only prints
   std::vector<std::string> namespaces;  // replay: where the namespace of each host can be opened
   bool is_one_machine = false;          // all ranks share one clock

@@ -94,9 +94,9 @@ Status take_models(const std::string& text, bench::Request& request) {
   const Result<std::vector<std::string>> names = bench::parse_words(text);
   if (!names.is_ok()) return names.status();
   for (const std::string& name : names.value()) {
-    Result<bench::Model> model = bench::find_model(name);
+    Result<workload::Model> model = workload::find_model(name);
     if (!model.is_ok()) return model.status();
-    if (std::ranges::find(request.models, model.value().name, &bench::Model::name) != request.models.end())
+    if (std::ranges::find(request.models, model.value().name, &workload::Model::name) != request.models.end())
       return {Code::kInvalidArgument, fmt::format("model {} is given twice; name each once", name)};
     request.models.push_back(std::move(model).value());
   }

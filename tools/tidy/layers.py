@@ -26,12 +26,24 @@ TIERS = {
 # Programs outside the core: what they may include besides themselves.
 PROGRAMS = {
     "launch": {"base", "store", "status"},
-    "bench": {"base", "store", "launch"},
+    "workload": {"base"},
+    "bench": {"base", "store", "launch", "workload"},
     "doctor": {"base", "store", "launch", "bench"},
     "preflight": {"base", "store", "launch", "bench", "doctor"},
     "timeline": {"base", "trace"},
     "observe": {"base", "status"},
-    "cli": {"base", "store", "launch", "bench", "doctor", "preflight", "timeline", "observe", "status"},
+    "cli": {
+        "base",
+        "store",
+        "launch",
+        "workload",
+        "bench",
+        "doctor",
+        "preflight",
+        "timeline",
+        "observe",
+        "status",
+    },
 }
 # Modules whose sub-folders implement one interface and must not know one another.
 FAMILIES = ("transport", "backend", "plugins")

@@ -1,4 +1,4 @@
-#include "bench/models.h"
+#include "workload/models.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,9 +8,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "bench/model_files.h"
+#include "workload/model_files.h"
 
-namespace rueda::bench {
+namespace rueda::workload {
 namespace {
 constexpr double kMostComputeMs = 3600e3;
 }  // namespace
@@ -90,4 +90,4 @@ Result<Model> find_model(const std::string& name_or_path) {
   return parse_model(text, name_or_path);
 }
 
-}  // namespace rueda::bench
+}  // namespace rueda::workload

@@ -1,14 +1,10 @@
-#include "bench/models.h"
+#include "workload/models.h"
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <numeric>
 #include <set>
 
-#include "bench/gradients.h"
-
-namespace rueda::bench::models_test {
+namespace rueda::workload::models_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -69,29 +65,6 @@ TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
     EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is not a list of gradients")) << text;
 }
 
-TEST(Shards, every_element_has_one_server_and_loads_are_even) {
-  for (const char* name : {"resnet50", "vgg16"}) {
-    const Model model = find_model(name).value();
-    std::vector<int64_t> counts;
-    for (const Parameter& parameter : model.parameters) counts.push_back(parameter.count);
-    for (const int servers : {1, 2, 3, 8}) {
-      const auto shards = assign_shards(counts, servers);
-      std::vector<int64_t> load(static_cast<size_t>(servers));
-      for (size_t tensor = 0; tensor < shards.size(); ++tensor) {
-        EXPECT_EQ(std::accumulate(shards[tensor].begin(), shards[tensor].end(), int64_t{0}), counts[tensor]);
-        for (size_t server = 0; server < load.size(); ++server) load[server] += shards[tensor][server];
-      }
-      const auto [least, most] = std::ranges::minmax(load);
-      EXPECT_LE(most - least, 20'000) << name << " on " << servers;
-    }
-  }
-}
-
-TEST(Shards, small_tensor_goes_whole_to_the_emptiest_server) {
-  const std::vector<int64_t> counts = {10, 4, 3};
-  EXPECT_EQ(assign_shards(counts, 2), (std::vector<std::vector<int32_t>>{{10, 0}, {0, 4}, {0, 3}}));
-}
-
 // Three gradients of 4000 bytes appear 20, 30 and 40 ms after the start.
 Model three_gradients() {
   Model model;
@@ -114,4 +87,4 @@ TEST(EarliestEnd, counts_the_time_in_which_the_link_has_nothing_to_send) {
 }
 
 }  // namespace
-}  // namespace rueda::bench::models_test
+}  // namespace rueda::workload::models_test

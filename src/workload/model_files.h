@@ -4,11 +4,11 @@
 #include <span>
 #include <string_view>
 
-namespace rueda::bench {
+namespace rueda::workload {
 
 struct ModelFile {
   std::string_view name, text;
 };
 extern const std::span<const ModelFile> kModelFiles;
 
-}  // namespace rueda::bench
+}  // namespace rueda::workload

@@ -8,7 +8,7 @@
 
 #include "rueda/base/status.h"
 
-namespace rueda::bench {
+namespace rueda::workload {
 
 struct Parameter {
   std::string name;
@@ -33,4 +33,4 @@ std::vector<std::string> model_names();  // the models that are built into this 
 // Takes a name from model_names(), or the path of a JSON file (ending in ".json") of the same form.
 Result<Model> find_model(const std::string& name_or_path);
 
-}  // namespace rueda::bench
+}  // namespace rueda::workload
