@@ -42,7 +42,7 @@ schedule::Spec any_call(Rank n, int64_t count, uint64_t seed) {
   return spec;
 }
 
-backend::NativeOptions copying_up_to(size_t bytes) {
+backend::NativeOptions copying_up_to(int64_t bytes) {
   backend::NativeOptions options;
   options.copied_bytes = bytes;
   return options;

@@ -12,6 +12,7 @@
 #include "rueda/backend/table.h"
 #include "rueda/runtime/gpu.h"
 #include "rueda/schedule/algorithm.h"
+#include "rueda/schedule/bucket_bytes.h"
 
 namespace rueda::runtime {
 namespace {
@@ -107,25 +108,8 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
 }
 
 int64_t plan_bucket_bytes(const Session& session) {
-  // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (about 100 us).
-  constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
-  constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
-  if (is_one_host(*session.all)) return kLeast;
-  const schedule::Topology topology = world_topology(session);
-  const auto cost_us = [&](int64_t bytes) {
-    const auto choice = schedule::choose(float_allreduce(bytes), topology, session.all->front().algorithm);
-    return choice.is_ok() ? choice.value().cost_us : 0.0;
-  };
-  int64_t bytes = kLeast;
-  double once = cost_us(bytes);
-  while (bytes < kMost) {
-    const double twice = cost_us(2 * bytes);
-    const double latency = 2 * once - twice;  // what does not grow with the size
-    if (latency <= kLatencyShare * once) break;
-    bytes *= 2;
-    once = twice;
-  }
-  return bytes;
+  if (is_one_host(*session.all)) return schedule::plan_bucket_bytes(schedule::Topology::single_host(1), {});
+  return schedule::plan_bucket_bytes(world_topology(session), session.all->front().algorithm);
 }
 
 namespace {

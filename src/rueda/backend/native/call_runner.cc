@@ -5,6 +5,7 @@
 
 #include "rueda/base/check.h"
 #include "rueda/kernels/kernels.h"
+#include "rueda/schedule/start_barrier.h"
 
 namespace rueda::backend {
 namespace {
@@ -15,11 +16,6 @@ void run_alone(const schedule::Spec& spec, const std::byte* input, std::byte* ou
   if (is_reduction(spec.what)) return kernels::scale(spec.dtype, input, output, count, spec.scale);
   if (input != output && count != 0) std::memcpy(output, input, count * size_of(spec.dtype));
 }
-
-// Whether the call leaves its inputs alone until all members have started it. Two ranks write only after they
-// have heard from one another: the verifier proves it, and prepare_schedule() checks it. Several tensors are
-// reduced in a separate buffer.
-bool spares_inputs(const Call& call) { return call.segments.size() > 1 || call.group->size() == 2; }
 
 // Whether the output of its only tensor shares memory with the input.
 bool is_in_place(const Call& call) {
@@ -35,19 +31,12 @@ bool is_in_place(const Call& call) {
   return input < output + taken && output < input + given;
 }
 
-size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) * size_of(call.spec.dtype); }
-
 }  // namespace
 
-// A call that may be cancelled must not end, and must not change its inputs, before all members have started
-// it. If the call does not ensure this itself, and its tensors are too large to be copied, a barrier runs
-// first. Every member decides alike: whether the outputs are the inputs, which may differ between members,
-// plays no part.
 bool CallRunner::needs_start_barrier(const Call& call) const {
-  if (!call.may_be_cancelled) return false;
-  if (!schedule::waits_for_all(call.spec)) return true;
-  if (call.spec.what != Collective::kAllreduce) return false;
-  return !spares_inputs(call) && bytes_of(call) > context_.options.copied_bytes;
+  return call.may_be_cancelled &&
+         schedule::needs_start_barrier(call.spec, call.segments.size(), call.group->size(),
+                                       context_.options.copied_bytes);
 }
 
 void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded) {
@@ -80,8 +69,10 @@ Status CallRunner::load(const Call& call, bool is_discarded) {
     packing_.clear();
     return Status::ok();
   }
-  const bool writes_input = is_in_place(call) && (call.spec.what == Collective::kReducescatter ||
-                                                  (is_reduction(call.spec.what) && !spares_inputs(call)));
+  const bool writes_input =
+      is_in_place(call) &&
+      (call.spec.what == Collective::kReducescatter ||
+       (is_reduction(call.spec.what) && !schedule::spares_inputs(call.segments.size(), call.group->size())));
   const bool is_copied = call.may_be_cancelled && writes_input && !is_at_start_barrier_;
   if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
     context_.broken = packed;  // the other members run the call, and nobody here will receive what they send

@@ -23,6 +23,7 @@
 #include "rueda/backend/native/schedule_cache.h"
 #include "rueda/backend/packing.h"
 #include "rueda/backend/reused_buffer.h"
+#include "rueda/schedule/start_barrier.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::backend {
@@ -35,7 +36,7 @@ struct NativeOptions {
   size_t channels = 1;
   // A tensor up to this size is copied if its call may be cancelled, because a copy takes less time than
   // waiting until all members have started the call. The same on every rank.
-  size_t copied_bytes = 256 << 10;
+  int64_t copied_bytes = schedule::kCopiedBytes;
   // The high byte of its tickets: several native backends may share the transports, each with its own
   // channels.
   uint8_t ticket_byte = 0x01;

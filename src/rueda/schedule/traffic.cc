@@ -1,0 +1,280 @@
+#include "rueda/schedule/traffic.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/check.h"
+#include "rueda/schedule/cost.h"
+
+namespace rueda::schedule {
+namespace {
+
+bool is_message(const Step& step) {
+  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
+}
+
+double wire_bytes(const Spec& spec, const Step& step, int64_t count) {
+  return step.wire == WireType::kElement ? bytes_of(spec, count) : partial_bytes_of(spec, count);
+}
+
+}  // namespace
+
+TrafficPlan::TrafficPlan(const Spec& spec, std::vector<Schedule> schedules)
+    : schedules_(std::move(schedules)), nodes_(schedules_.size()) {
+  const auto size = static_cast<size_t>(this->size());
+  std::vector<int32_t> channel_of(size * size, -1);
+  const auto channel_between = [&](Rank from, Rank to) {
+    int32_t& channel = channel_of[static_cast<size_t>(from) * size + static_cast<size_t>(to)];
+    if (channel >= 0) return channel;
+    channel = static_cast<int32_t>(channels_.size());
+    channels_.push_back({.from = from, .to = to, .sends = {}, .recvs = {}});
+    return channel;
+  };
+  for (Rank member = 0; member < this->size(); ++member) {
+    const std::vector<Step>& steps = schedules_[member].steps;
+    std::vector<Node>& nodes = nodes_[member];
+    nodes.resize(steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Step& step = steps[i];
+      const auto at = static_cast<int32_t>(i);
+      const bool is_send = step.kind == StepKind::kSend;
+      nodes[i].waits_for = static_cast<int32_t>(step.after.size());
+      nodes[i].bytes = wire_bytes(spec, step, is_send ? step.from.count : step.to.count);
+      for (const int32_t earlier : step.after) nodes[earlier].dependents.push_back(at);
+      if (!is_message(step)) continue;
+      nodes[i].channel = is_send ? channel_between(member, step.peer) : channel_between(step.peer, member);
+      Channel& channel = channels_[nodes[i].channel];
+      (is_send ? channel.sends : channel.recvs).push_back(at);
+    }
+  }
+}
+
+Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gbps, CoreCosts costs)
+    : network_(std::move(network)),
+      host_of_(std::move(host_of)),
+      reduce_gbps_(reduce_gbps),
+      costs_(std::move(costs)) {
+  const size_t ranks = host_of_.size(), hosts = network_.port_gbps.size();
+  for (std::vector<double>* of_ranks : {&out_, &in_, &core_}) of_ranks->resize(ranks);
+  for (std::vector<double>* of_hosts : {&host_out_, &host_in_, &use_.port_out, &use_.port_in})
+    of_hosts->resize(hosts);
+  pair_.resize(hosts * hosts);
+  in_line_.resize(hosts * hosts);
+  for (const int32_t count : costs_.cores) cores_.emplace_back(static_cast<size_t>(count));
+  use_.cores.resize(costs_.machine_of.empty() ? ranks : cores_.size());
+}
+
+Traffic::CallKey Traffic::open(std::shared_ptr<const TrafficPlan> plan, std::vector<Rank> members) {
+  RUEDA_CHECK(std::cmp_equal(members.size(), plan->size()), "a call has one schedule for each member");
+  Call call;
+  call.steps.resize(members.size());
+  call.open.assign(members.size(), -1);
+  call.done.resize(members.size());
+  call.channels.resize(plan->channels_.size());
+  call.members = std::move(members);
+  call.plan = std::move(plan);
+  calls_.push_back(std::move(call));
+  return first_call_ + calls_.size() - 1;
+}
+
+void Traffic::join(CallKey call, Rank member, double at_us) {
+  events_.push({.at = at_us, .order = next_order_++, .call = call, .member = member, .what = What::kJoin});
+}
+
+void Traffic::advance(std::vector<Ended>& ended) {
+  const Event event = events_.top();
+  events_.pop();
+  ended_ = &ended;
+  Call& call = find(event.call);
+  switch (event.what) {
+    case What::kJoin:
+      begin(call, event);
+      break;
+    case What::kSend:
+      send(call, event);
+      break;
+    case What::kTransfer:
+      transfer(call, event);
+      break;
+    case What::kArrive:
+      arrive(call, event);
+      break;
+    case What::kLocal:
+      compute(call, event);
+      break;
+  }
+  while (!calls_.empty() && calls_.front().ended == std::ssize(calls_.front().members)) {
+    calls_.pop_front();
+    ++first_call_;
+  }
+}
+
+void Traffic::begin(Call& call, const Event& event) {
+  const std::vector<TrafficPlan::Node>& nodes = call.plan->nodes_[event.member];
+  std::vector<StepState>& states = call.steps[event.member];
+  states.resize(nodes.size());
+  for (size_t i = 0; i < nodes.size(); ++i) states[i] = {.waits_for = nodes[i].waits_for, .ready = event.at};
+  call.open[event.member] = std::ssize(nodes);
+  call.done[event.member] = event.at;
+  if (nodes.empty()) return end(call, event.call, event.member);
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].waits_for == 0) make_ready(call, event.call, event.member, static_cast<int32_t>(i));
+}
+
+void Traffic::make_ready(Call& call, CallKey key, Rank member, int32_t step) {
+  const int32_t at = call.plan->nodes_[member][step].channel;
+  if (at < 0) {
+    events_.push({.at = call.steps[member][step].ready,
+                  .order = next_order_++,
+                  .call = key,
+                  .member = member,
+                  .index = step,
+                  .what = What::kLocal});
+    return;
+  }
+  const TrafficPlan::Channel& channel = call.plan->channels_[at];
+  ChannelState& state = call.channels[at];
+  const auto post = [](const std::vector<int32_t>& steps, size_t& posted,
+                       const std::vector<StepState>& states) {
+    while (!states.empty() && posted < steps.size() && states[steps[posted]].waits_for == 0) ++posted;
+  };
+  const size_t first_send = state.sends_posted;
+  post(channel.sends, state.sends_posted, call.steps[channel.from]);
+  for (size_t i = first_send; i < state.sends_posted; ++i) {
+    state.last_ready = std::max(state.last_ready, call.steps[channel.from][channel.sends[i]].ready);
+    events_.push({.at = state.last_ready,
+                  .order = next_order_++,
+                  .call = key,
+                  .channel = at,
+                  .member = channel.from,
+                  .index = static_cast<int32_t>(i),
+                  .what = What::kSend});
+  }
+  post(channel.recvs, state.recvs_posted, call.steps[channel.to]);
+  take_arrivals(call, key, at);
+}
+
+// The receives whose message has arrived, in order.
+void Traffic::take_arrivals(Call& call, CallKey key, int32_t channel) {
+  ChannelState& state = call.channels[channel];
+  const TrafficPlan::Channel& planned = call.plan->channels_[channel];
+  for (; state.met < std::min(state.arrivals.size(), state.recvs_posted); ++state.met) {
+    const int32_t recv = planned.recvs[state.met];
+    const double at = std::max(state.arrivals[state.met], call.steps[planned.to][recv].ready);
+    events_.push({.at = at,
+                  .order = next_order_++,
+                  .call = key,
+                  .member = planned.to,
+                  .index = recv,
+                  .what = What::kLocal});
+  }
+}
+
+void Traffic::send(const Call& call, const Event& event) {
+  const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
+  const Rank from = call.members[channel.from], to = call.members[channel.to];
+  Event next = event;
+  next.what = What::kTransfer;
+  const double us = end_us(call.plan->nodes_[channel.from][channel.sends[event.index]].bytes);
+  if (host_of_[from] != host_of_[to] && us > 0) next.at = work(from, event.at, us);
+  events_.push(next);
+}
+
+void Traffic::transfer(Call& call, Event event) {
+  const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
+  const Rank from = call.members[channel.from], to = call.members[channel.to];
+  const int32_t from_host = host_of_[from], to_host = host_of_[to];
+  const bool is_local = from_host == to_host;
+  const size_t pair = static_cast<size_t>(to_host) * host_in_.size() + static_cast<size_t>(from_host);
+  double start = std::max({event.at, out_[from], in_[to]});
+  if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host], pair_[pair]});
+  int32_t& in_line = in_line_[pair];
+  if (!event.is_in_line) ++in_line;
+  if (start > event.at) {  // others may be ready before the link is free: decide again then
+    event.at = start;
+    event.is_in_line = true;
+    events_.push(event);
+    return;
+  }
+  const double slowdown = is_local ? 1 : contention(senders_to(to_host));
+  --in_line;
+  const int32_t step = channel.sends[event.index];
+  const LinkCost& link = network_.link(from_host, to_host);
+  const double bytes = call.plan->nodes_[channel.from][step].bytes;
+  double sent = start + bytes / (link.bandwidth_gbps * 1e3);
+  if (!is_local) {
+    // If several hosts send to one, its port loses time and the links do not. A port that is faster than
+    // the link is free for other pairs while the link still carries the message.
+    const double left = start + slowdown * bytes / (network_.port_gbps[from_host] * 1e3);
+    const double came = start + slowdown * bytes / (network_.port_gbps[to_host] * 1e3);
+    sent = std::max({sent, left, came});
+    host_out_[from_host] = left;
+    host_in_[to_host] = came;
+    pair_[pair] = sent;
+    use_.port_out[from_host] += left - start;
+    use_.port_in[to_host] += came - start;
+  }
+  out_[from] = sent + gap_us(link);
+  in_[to] = sent;
+  Event arrival = event;
+  arrival.at = sent + link.latency_us;
+  arrival.what = What::kArrive;
+  complete(call, event.call, channel.from, step, sent);
+  if (is_local || end_us(bytes) == 0) return arrive(call, arrival);
+  events_.push(arrival);
+}
+
+void Traffic::arrive(Call& call, const Event& event) {
+  const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
+  const Rank from = call.members[channel.from], to = call.members[channel.to];
+  const double us = host_of_[from] == host_of_[to]
+                        ? 0
+                        : end_us(call.plan->nodes_[channel.from][channel.sends[event.index]].bytes);
+  call.channels[event.channel].arrivals.push_back(us > 0 ? work(to, event.at, us) : event.at);
+  take_arrivals(call, event.call, event.channel);
+}
+
+int32_t Traffic::senders_to(int32_t host) const {
+  const auto first = in_line_.begin() + static_cast<std::ptrdiff_t>(host * host_in_.size());
+  const auto last = first + static_cast<std::ptrdiff_t>(host_in_.size());
+  return static_cast<int32_t>(std::count_if(first, last, [](int32_t waiting) { return waiting > 0; }));
+}
+
+void Traffic::compute(Call& call, const Event& event) {
+  const Step& step = call.plan->schedules_[event.member].steps[event.index];
+  if (step.kind == StepKind::kRecv)  // the transport has put it into place
+    return complete(call, event.call, event.member, event.index, event.at);
+  const double us = call.plan->nodes_[event.member][event.index].bytes / (reduce_gbps_ * 1e3);
+  complete(call, event.call, event.member, event.index, work(call.members[event.member], event.at, us));
+}
+
+// When a core of this rank has done so much work that it may begin at this time.
+double Traffic::work(Rank rank, double at, double us) {
+  double start = std::max(at, core_[rank]);
+  if (costs_.machine_of.empty()) {
+    use_.cores[rank] += us;
+    return core_[rank] = start + us;
+  }
+  const int32_t machine = costs_.machine_of[host_of_[rank]];
+  double& core = *std::ranges::min_element(cores_[machine]);
+  start = std::max(start, core);
+  use_.cores[machine] += us;
+  return core_[rank] = core = start + us;
+}
+
+void Traffic::complete(Call& call, CallKey key, Rank member, int32_t step, double at) {
+  call.done[member] = std::max(call.done[member], at);
+  if (--call.open[member] == 0) return end(call, key, member);
+  for (const int32_t dependent : call.plan->nodes_[member][step].dependents) {
+    StepState& next = call.steps[member][dependent];
+    next.ready = std::max(next.ready, at);
+    if (--next.waits_for == 0) make_ready(call, key, member, dependent);
+  }
+}
+
+void Traffic::end(Call& call, CallKey key, Rank member) {
+  ++call.ended;
+  ended_->push_back({.call = key, .member = member, .at_us = call.done[member]});
+}
+
+}  // namespace rueda::schedule

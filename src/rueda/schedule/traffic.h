@@ -1,0 +1,153 @@
+// Virtual time for calls that run at once on one network: each rank joins a call when it starts it, and ends
+// it when the last step of its schedule is complete. The rules: a rank sends one message and receives one
+// message at a time, and does one thing at a time on its core. The ranks of a host share its port to other
+// hosts; the port slows down if several hosts send to it. Hosts may share the cores of one machine. Messages
+// that arrive early are buffered. Pure and deterministic: no I/O, no clock, no threads.
+//
+// Example: two ranks on two hosts, links of 1 GB/s and 10 us. Both join a call at 0 whose only steps are a
+// message of 1 MB from rank 0 to rank 1. next_us() is 0. Rank 0 ends the call at 1000 us, rank 1 at 1010 us.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "rueda/schedule/network.h"
+#include "rueda/schedule/step.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::schedule {
+
+// What messages between hosts cost the core of either end, besides their bytes on the link, and who shares
+// cores. By default they cost nothing, and every rank has a core.
+struct CoreCosts {
+  double message_us = 0;            // to send a message, and to receive one
+  double byte_ns = 0;               // … and for each byte of it
+  std::vector<int32_t> machine_of;  // [hosts] hosts of one machine share its cores; empty: nobody shares
+  std::vector<int32_t> cores;       // [machines]
+};
+
+// The schedules of a call with what Traffic looks up in them. Calls of equal specs share it. Immutable.
+class TrafficPlan {
+ public:
+  // schedules: one for each member.
+  TrafficPlan(const Spec& spec, std::vector<Schedule> schedules);
+  [[nodiscard]] Rank size() const { return static_cast<Rank>(schedules_.size()); }
+  [[nodiscard]] std::string_view algorithm() const { return schedules_.front().name; }
+
+ private:
+  friend class Traffic;
+  struct Node {  // a step
+    int32_t waits_for = 0;
+    int32_t channel = -1;  // of a message; -1 = a local step
+    double bytes = 0;      // of its message, or reduced by it
+    std::vector<int32_t> dependents;
+  };
+  struct Channel {
+    Rank from = 0, to = 0;
+    std::vector<int32_t> sends, recvs;  // steps
+  };
+  std::vector<Schedule> schedules_;
+  std::vector<std::vector<Node>> nodes_;  // [member][step]
+  std::vector<Channel> channels_;         // those that are used
+};
+
+class Traffic {
+ public:
+  // host_of: [ranks of the world]. network: of the hosts.
+  Traffic(Network network, std::vector<int32_t> host_of, double reduce_gbps, CoreCosts costs = {});
+
+  using CallKey = uint64_t;
+  // A call that members (world ranks) will join. It has left when all of them have ended it.
+  CallKey open(std::shared_ptr<const TrafficPlan> plan, std::vector<Rank> members);
+  void join(CallKey call, Rank member, double at_us);  // member: index
+  struct Ended {
+    CallKey call = 0;
+    Rank member = 0;
+    double at_us = 0;
+  };
+  // When something happens next; infinite if nothing does.
+  [[nodiscard]] double next_us() const {
+    return events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at;
+  }
+  // Lets it happen, and appends the members that end a call with it.
+  void advance(std::vector<Ended>& ended);
+
+  // How long each has been busy, in microseconds: the ports of hosts to other hosts, sending and receiving,
+  // and the cores of machines (all cores together) or, where nobody shares cores, of ranks.
+  struct Use {
+    std::vector<double> port_out, port_in, cores;
+  };
+  [[nodiscard]] const Use& use() const { return use_; }
+
+ private:
+  struct ChannelState {
+    size_t sends_posted = 0, recvs_posted = 0, met = 0;
+    std::vector<double> arrivals;  // of the messages that were sent
+    double last_ready = 0;         // messages of a channel keep their order
+  };
+  struct StepState {
+    int32_t waits_for = 0;
+    double ready = 0;  // when all of `after` was complete
+  };
+  struct Call {
+    std::shared_ptr<const TrafficPlan> plan;
+    std::vector<Rank> members;
+    std::vector<std::vector<StepState>> steps;  // [member][step]
+    std::vector<ChannelState> channels;
+    std::vector<int64_t> open;  // [member] steps that are not complete; -1: it has not joined
+    std::vector<double> done;   // [member] when the last one was
+    Rank ended = 0;
+  };
+  enum class What : uint8_t { kJoin, kSend, kTransfer, kArrive, kLocal };
+  struct Event {
+    double at = 0;
+    int64_t order = 0;  // breaks ties the same way every time
+    CallKey call = 0;
+    int32_t channel = -1;  // kSend, kTransfer, kArrive
+    Rank member = 0;
+    int32_t index = 0;  // of the message in its channel, or of the step
+    What what = What::kLocal;
+    bool is_in_line = false;  // a message that waits for its turn
+    bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  [[nodiscard]] Call& find(CallKey call) { return calls_[call - first_call_]; }
+  void begin(Call& call, const Event& event);
+  void make_ready(Call& call, CallKey key, Rank member, int32_t step);
+  void take_arrivals(Call& call, CallKey key, int32_t channel);
+  void send(const Call& call, const Event& event);
+  void transfer(Call& call, Event event);
+  void arrive(Call& call, const Event& event);
+  void compute(Call& call, const Event& event);
+  void complete(Call& call, CallKey key, Rank member, int32_t step, double at);
+  void end(Call& call, CallKey key, Rank member);
+  double work(Rank rank, double at, double us);
+  [[nodiscard]] int32_t senders_to(int32_t host) const;
+  [[nodiscard]] double end_us(double bytes) const { return costs_.message_us + costs_.byte_ns * bytes / 1e3; }
+
+  Network network_;
+  std::vector<int32_t> host_of_;
+  double reduce_gbps_;
+  CoreCosts costs_;
+  // When each is free again: the two directions of a rank, the core of a rank, the two directions of a host
+  // to other hosts, the cores of a machine.
+  std::vector<double> out_, in_, core_, host_out_, host_in_;
+  std::vector<std::vector<double>> cores_;
+  std::vector<double> pair_;      // … and the link [receiving host * hosts + sending host]
+  std::vector<int32_t> in_line_;  // [receiving host * hosts + sending host] messages that are ready to go
+  std::deque<Call> calls_;        // from first_call_ on
+  CallKey first_call_ = 1;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Ended>* ended_ = nullptr;  // while advance() runs
+  int64_t next_order_ = 0;
+  Use use_;
+};
+
+}  // namespace rueda::schedule
