@@ -97,31 +97,35 @@ Status burst(const Context& context, const Model& model, const std::string& memo
        {"correct", all.value().is_right}});
 }
 
+// A step's computing, stretched.
 struct Pace {
-  Nanos forward = 0, backward = 0;
-  [[nodiscard]] Nanos step() const { return forward + backward; }
+  Nanos step = 0;
+  std::vector<Nanos> ready = {};   // [tensors], from the beginning of the step
+  std::vector<Nanos> needed = {};  // [tensors], the same: when the forward pass comes to each
+  Nanos forward = 0;
 };
 
-// The forward pass is a third of a step: the backward pass computes two gradients, for inputs
-// and for weights.
 Pace pace_of(const Context& context, const Model& model) {
-  const auto step = nanos(model.compute_ms * dilation_of(context.request), kMillisecond);
-  return {.forward = step / 3, .backward = step - step / 3};
+  const auto stretched = [dilation = dilation_of(context.request)](double ms) {
+    return nanos(ms * dilation, kMillisecond);
+  };
+  Pace pace{.step = stretched(model.compute_ms), .forward = stretched(model.forward_ms())};
+  for (const double ms : model.ready_ms()) pace.ready.push_back(stretched(ms));
+  for (const double ms : model.needed_ms()) pace.needed.push_back(stretched(ms));
+  return pace;
 }
 
 Status replay_row(const Context& context, const Model& model, const Pace& pace, const AllTimes& times) {
   const Summary summary = summarise(times.us);
-  const double compute_ms = static_cast<double>(pace.step()) / 1e6;
+  const double compute_ms = static_cast<double>(pace.step) / 1e6;
   const int ranks = context.rank.size();
   const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
   const double ms_per_byte =
       8e3 * bus_factor("allreduce", hosts) / (kPayloadShare * static_cast<double>(context.request.rate));
   const double wire_ms = ms_per_byte * static_cast<double>(model.bytes());
-  const double ideal_ms =
-      context.request.cross_step
-          ? std::max(compute_ms, wire_ms)
-          : workload::earliest_end_ms(model, static_cast<double>(pace.forward) / 1e6,
-                                      static_cast<double>(pace.backward) / 1e6, ms_per_byte);
+  const double ideal_ms = context.request.cross_step
+                              ? std::max(compute_ms, wire_ms)
+                              : workload::earliest_end_ms(model, dilation_of(context.request), ms_per_byte);
   const double step_ms = summary.median / 1e3;
   return context.report.add({{"model", model.name},
                              {"ranks", ranks},
@@ -129,6 +133,7 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
                              {"rate_bits", context.request.rate},
                              {"congestion", context.request.congestion},
                              {"strategy", context.job.strategy},
+                             {"ready", model.stated_ready_ms.empty() ? "even" : "model"},
                              {"cross_step", context.request.cross_step},
                              {"bytes", model.bytes()},
                              {"dilation", dilation_of(context.request)},
@@ -151,22 +156,22 @@ int replay_steps(const Context& context) {  // the first ones warm up plans and 
 // One step. It waits for the sums of the previous step and leaves its own in flight. Returns whether the sums
 // that it waited for are right.
 Result<bool> cross(CrossStep& gradients, const Pace& pace, int64_t step) {
-  const auto count = static_cast<Nanos>(gradients.size());
-  Nanos clock = monotonic_now();
+  Nanos start = monotonic_now();  // moves by what the step waits
   bool is_right = true;
   for (size_t left = gradients.size(); left > 0; --left) {  // the forward pass needs them in reverse order
+    sleep_until(start + pace.needed[left - 1]);
     const Nanos before = monotonic_now();
     const Result<bool> finished = gradients.finish(left - 1);
     if (!finished.is_ok()) return finished.status();
     is_right &= finished.value();
-    clock += monotonic_now() - before + pace.forward / count;
-    sleep_until(clock);
+    start += monotonic_now() - before;
   }
+  sleep_until(start + pace.forward);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    clock += pace.backward / count;
-    sleep_until(clock);
+    sleep_until(start + pace.ready[i]);
     if (Status begun = gradients.begin(i, step); !begun.is_ok()) return begun;
   }
+  sleep_until(start + pace.step);
   return is_right;
 }
 
@@ -216,12 +221,11 @@ Status measure_replay(const Context& context) {
                                                  : make_allreduces(context.rank, gradients);
   const Pace pace = pace_of(context, model);
   const auto step = [&](Nanos start) {
-    sleep_until(start + pace.forward);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      const auto share = static_cast<double>(i + 1) / static_cast<double>(gradients.size());
-      sleep_until(start + pace.forward + static_cast<Nanos>(share * static_cast<double>(pace.backward)));
+      sleep_until(start + pace.ready[i]);
       if (Status begun = exchange->begin(i, 0); !begun.is_ok()) return begun;
     }
+    sleep_until(start + pace.step);
     return exchange->finish();
   };
   Times times;

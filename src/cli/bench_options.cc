@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 9> kSubjects = {"allreduce",     "allgath
 
 struct RawBench {
   std::string ranks, sizes, memory, transport = "auto", mode = "fused,unfused,planned", strategy = "auto";
-  std::string model = "resnet50", rate = "1gbit";
+  std::string model = "resnet50", rate = "1gbit", ready = "model";
 };
 
 std::string has_text(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
@@ -73,6 +73,8 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
          "replay: stretches computing (default: 6.25 Gbit/s divided by the rate, so that a slow link stands "
          "for a quarter of 25 Gbit/s)")
       ->check(CLI::Range(0.0001, 1e6));
+  app.add_option("--ready", raw.ready,
+                 "replay: when gradients are ready: as the model says, or even through backward (model)");
   app.add_option("--congestion", request.congestion, "replay: TCP's congestion control (reno)");
   app.add_option("--json", request.json, "also write the results to this file");
 }
@@ -90,8 +92,8 @@ Status take_words(const char* flag, const std::string& text, std::vector<std::st
   return Status::ok();
 }
 
-Status take_models(const std::string& text, bench::Request& request) {
-  const Result<std::vector<std::string>> names = bench::parse_words(text);
+Status take_models(const RawBench& raw, bench::Request& request) {
+  const Result<std::vector<std::string>> names = bench::parse_words(raw.model);
   if (!names.is_ok()) return names.status();
   for (const std::string& name : names.value()) {
     Result<workload::Model> model = workload::find_model(name);
@@ -99,6 +101,7 @@ Status take_models(const std::string& text, bench::Request& request) {
     if (std::ranges::find(request.models, model.value().name, &workload::Model::name) != request.models.end())
       return {Code::kInvalidArgument, fmt::format("model {} is given twice; name each once", name)};
     request.models.push_back(std::move(model).value());
+    if (raw.ready == "even") request.models.back().stated_ready_ms.clear();
   }
   return Status::ok();
 }
@@ -145,12 +148,14 @@ Status complete(const RawBench& raw, bench::Request& request) {
                                  {"auto", "ring", "two-level", "parameter-server"}, request.strategies);
       !status.is_ok())
     return status;
+  if (raw.ready != "model" && raw.ready != "even")
+    return {Code::kInvalidArgument, fmt::format("--ready cannot be {}; choose from model, even", raw.ready)};
   if (request.cross_step &&
       (!is_replay || std::ranges::find(request.strategies, "parameter-server") != request.strategies.end()))
     return {Code::kInvalidArgument,
             "--cross-step is for replay with allreduce; leave out parameter-server, or --cross-step"};
   const bool has_models = is_replay || request.what == "burst";
-  return has_models ? take_models(raw.model, request) : Status::ok();
+  return has_models ? take_models(raw, request) : Status::ok();
 }
 
 Status unknown_subject(const std::string& what) {

@@ -1,7 +1,8 @@
-// Gradient lists of published models, as data. Immutable.
+// What a training step computes and exchanges: the gradients of a model, and when each is ready. Immutable.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,20 +16,41 @@ struct Parameter {
   int64_t count = 0;  // elements, float32
 };
 
-struct Model {
-  std::string name, source, compute_source;
-  double compute_ms = 0;              // forward and backward of one step
-  std::vector<Parameter> parameters;  // in the order in which backward finishes their gradients
-  [[nodiscard]] int64_t total() const;
-  [[nodiscard]] int64_t bytes() const { return 4 * total(); }
+// Relative standard deviations of the time that a step computes, each at least 0 and below 1.
+struct Spread {
+  double step = 0;  // from step to step of a rank
+  double rank = 0;  // from rank to rank
 };
 
-// The earliest end of a step: gradients appear evenly during backward, and a link that is never idle without
-// need sends each of them from then on.
-double earliest_end_ms(const Model& model, double forward_ms, double backward_ms, double ms_per_byte);
+struct Model {
+  std::string name, source, compute_source;
+  double compute_ms = 0;                     // forward and backward of one step
+  std::vector<Parameter> parameters;         // in the order in which backward finishes their gradients
+  std::vector<double> stated_ready_ms = {};  // "ready_ms" of the file: [parameters]; empty: it has none
+  std::optional<Spread> spread = {};
+  int world = 0;  // ranks of the job from which it was taken; 0: of none
+
+  [[nodiscard]] int64_t total() const;
+  [[nodiscard]] int64_t bytes() const { return 4 * total(); }
+  // [parameters]: when each gradient is ready, from the beginning of the step. What the file does not state
+  // is even: backward takes the last two thirds of compute_ms, because it computes two gradients, for inputs
+  // and for weights, and every tensor takes equally long.
+  [[nodiscard]] std::vector<double> ready_ms() const;
+  // The forward pass: a third of compute_ms, but no longer than until the first gradient is ready.
+  [[nodiscard]] double forward_ms() const;
+  // [parameters]: when the forward pass comes to each tensor, from its beginning. It takes for a layer what
+  // backward takes, in proportion, in the opposite order; so the last of the parameters is needed at 0.
+  [[nodiscard]] std::vector<double> needed_ms() const;
+};
+
+// The earliest end of a step whose computing is stretched: a link that is never idle without need sends each
+// gradient from when it is ready.
+double earliest_end_ms(const Model& model, double stretch, double ms_per_byte);
 
 // path is for messages only. "total" in the file must be the sum of its counts.
 Result<Model> parse_model(std::string_view json, std::string_view path);
+// The text of a file that parse_model() reads; times in microseconds.
+std::string text_of(const Model& model);
 std::vector<std::string> model_names();  // the models that are built into this program
 // Takes a name from model_names(), or the path of a JSON file (ending in ".json") of the same form.
 Result<Model> find_model(const std::string& name_or_path);

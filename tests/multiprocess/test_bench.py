@@ -220,6 +220,7 @@ REFUSED = {
     "no rate": (["replay", "--rate", "fast"], "1gbit or 500mbit"),
     "unknown memory": (["allreduce", "--memory", "heap"], "choose from shared, private"),
     "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, ucx, tcp"),
+    "unknown ready times": (["replay", "--ready", "late"], "choose from model, even"),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
     "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),
     "no ranks": (["allreduce", "-np", "0"], "give 1 to 256"),
@@ -289,6 +290,25 @@ def test_replay_sums_gradients_between_two_name_spaces(tiny: str, tmp_path: Path
         # Sleeping never ends early.
         assert row["step_min_ms"] >= row["compute_ms"] and 0 < row["efficiency"] <= 1
         assert row["exposed_ms"] == pytest.approx(row["step_ms"] - row["compute_ms"])
+
+
+def test_replay_submits_gradients_when_they_are_ready(tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    model, out = tmp_path / "late.json", tmp_path / "out.json"
+    model.write_text(json.dumps({**TINY, "ready_ms": [2.9, 3.0, 3.0]}))
+    options = ["--model", str(model), "--rate", "1gbit", "--iterations", "2", "--json", str(out)]
+    rows = {}
+    for ready in ("model", "even"):
+        done = bench("replay", "-np", "2", "--ready", ready, *options)
+        assert done.returncode == 0, done.stderr
+        (rows[ready],) = results(out)
+        assert rows[ready]["ready"] == ready and rows[ready]["correct"]
+    compute, wire = rows["model"]["compute_ms"], rows["model"]["wire_ms"]
+    big = wire * 1_020_301 / TINY["total"]  # of "big" and of those behind it
+    assert compute / rows["model"]["ideal_efficiency"] == pytest.approx(compute + big, rel=1e-3)
+    assert compute / rows["even"]["ideal_efficiency"] == pytest.approx(compute * 7 / 9 + big, rel=1e-3)
+    credit = 2 * 131_072 * 8 / 1e9 * 1e3  # of the token buckets of both ends
+    assert rows["model"]["step_min_ms"] >= compute + big - credit
 
 
 def test_replay_that_crosses_the_step_sums_right_with_two_ranks_on_each_host(

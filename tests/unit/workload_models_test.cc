@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <set>
+#include <sstream>
 
 namespace rueda::workload::models_test {
 namespace {
 
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Published {
@@ -65,25 +68,118 @@ TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
     EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is not a list of gradients")) << text;
 }
 
-// Three gradients of 4000 bytes appear 20, 30 and 40 ms after the start.
+constexpr const char* kHead =
+    R"({"name": "m", "source": "s", "compute_source": "c", "compute_ms": 9, "total": 3,
+    "parameters": [["b", 1], ["a", 2]])";
+
+TEST(ReadyTimes, are_those_of_the_file) {
+  const Result<Model> model = parse_model(
+      std::string(kHead) + R"(, "ready_ms": [4.5, 9], "spread": {"step": 0.03, "rank": 0}, "world": 4})",
+      "F");
+  ASSERT_TRUE(model.is_ok()) << model.status().why;
+  EXPECT_THAT(model.value().ready_ms(), ElementsAre(4.5, 9));
+  ASSERT_TRUE(model.value().spread.has_value());
+  EXPECT_EQ(model.value().spread->step, 0.03);
+  EXPECT_EQ(model.value().spread->rank, 0);
+  EXPECT_EQ(model.value().world, 4);
+}
+
+TEST(ReadyTimes, are_even_in_the_last_two_thirds_where_the_file_has_none) {
+  const Model model = parse_model(std::string(kHead) + "}", "F").value();
+  EXPECT_THAT(model.ready_ms(), ElementsAre(6, 9));
+  EXPECT_EQ(model.forward_ms(), 3);
+  EXPECT_FALSE(model.spread.has_value());
+  EXPECT_EQ(model.world, 0);
+}
+
+TEST(ReadyTimes, that_contradict_themselves_are_refused_by_what_is_wrong) {
+  for (const auto& [rest, why] : std::vector<std::pair<const char*, const char*>>{
+           {R"("ready_ms": [4])", "not a list of 2 numbers, one for each"},
+           {R"("ready_ms": 4)", "not a list of 2 numbers"},
+           {R"("ready_ms": [0, 9])", "of b is 0, and not a number above 0"},
+           {R"("ready_ms": [4, 9.5])", "of a is 9.5, and not a number above 0 and up to \"compute_ms\", 9"},
+           {R"("ready_ms": [4, "late"])", "of a is \"late\""},
+           {R"("ready_ms": [4, 3])", "of a is 3, before that of b, 4; put \"parameters\" into the order"},
+           {R"("spread": 0.1)", "\"spread\" is not"},
+           {R"("spread": {"step": 0.1})", "\"spread\" is not"},
+           {R"("spread": {"step": 0.1, "rank": 1})", "from 0 to less than 1"},
+           {R"("spread": {"step": -0.1, "rank": 0})", "from 0 to less than 1"},
+           {R"("world": 0)", "\"world\" is not a number of ranks"},
+           {R"("world": 2.5)", "\"world\" is not a number of ranks"},
+           {R"("world": 4294967298)", "\"world\" is not a number of ranks"}}) {
+    const Status status = parse_model(std::string(kHead) + ", " + rest + "}", "F").status();
+    EXPECT_THAT(status.why, HasSubstr("F is not a list of gradients")) << rest;
+    EXPECT_THAT(status.why, HasSubstr(why)) << rest;
+  }
+}
+
+TEST(ReadyTimes, tell_when_the_forward_pass_needs_a_tensor) {
+  Model model = parse_model(std::string(kHead) + "}", "F").value();
+  EXPECT_THAT(model.needed_ms(), ElementsAre(1.5, 0));  // a is the first layer, and takes half of the pass
+  model.stated_ready_ms = {8, 9};  // b is the costly layer: forward comes to it after a sixth
+  EXPECT_THAT(model.needed_ms(), ElementsAre(DoubleNear(0.5, 1e-9), 0));
+  model.stated_ready_ms = {1, 9};  // earlier than a third: so short was the forward pass
+  EXPECT_EQ(model.forward_ms(), 1);
+}
+
+TEST(ModelText, is_read_back) {
+  Model model = parse_model(std::string(kHead) + "}", "F").value();
+  model.name = "a \"quoted\" name, and \xff";  // not UTF-8
+  model.compute_ms = 12.34567;
+  model.stated_ready_ms = {0.00001, 12.34567};
+  model.spread = Spread{.step = 0.0312, .rank = 0};
+  model.world = 3;
+  const Result<Model> read = parse_model(text_of(model), "F");
+  ASSERT_TRUE(read.is_ok()) << read.status().why << text_of(model);
+  EXPECT_THAT(read.value().name, HasSubstr("a \"quoted\" name"));
+  EXPECT_EQ(read.value().total(), 3);
+  EXPECT_THAT(read.value().ready_ms(), ElementsAre(0.001, 12.346));
+  EXPECT_EQ(read.value().spread->step, 0.0312);
+  EXPECT_EQ(read.value().world, 3);
+}
+
+TEST(ModelText, of_many_tensors_has_lines_of_bounded_length) {
+  Model model = parse_model(std::string(kHead) + "}", "F").value();
+  model.parameters.assign(200, {"layer", 1});
+  model.compute_ms = 500;
+  for (int i = 0; i < 200; ++i) model.stated_ready_ms.push_back(100.125 + i);
+  const std::string text = text_of(model);
+  EXPECT_TRUE(parse_model(text, "F").is_ok());
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110U) << line;
+}
+
+// Three gradients of 4000 bytes are ready 20, 30 and 40 ms after the start.
 Model three_gradients() {
   Model model;
+  model.compute_ms = 40;
   model.parameters = {{"c", 1000}, {"b", 1000}, {"a", 1000}};
+  model.stated_ready_ms = {20, 30, 40};
   return model;
 }
 
 TEST(EarliestEnd, is_one_transfer_after_backward_if_the_link_is_fast) {
-  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 10, 30, 1.0 / 4000), 41);
+  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 1, 1.0 / 4000), 41);
 }
 
 TEST(EarliestEnd, is_all_transfers_after_the_first_gradient_if_the_link_is_slow) {
-  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 10, 30, 20.0 / 4000), 20 + 3 * 20);
+  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 1, 20.0 / 4000), 20 + 3 * 20);
 }
 
 TEST(EarliestEnd, counts_the_time_in_which_the_link_has_nothing_to_send) {
   Model model = three_gradients();
   model.parameters[0].count = 100;  // its transfer takes 2 ms, and then the link waits for the next gradient
-  EXPECT_DOUBLE_EQ(earliest_end_ms(model, 10, 30, 20.0 / 4000), 30 + 2 * 20);
+  EXPECT_DOUBLE_EQ(earliest_end_ms(model, 1, 20.0 / 4000), 30 + 2 * 20);
+}
+
+TEST(EarliestEnd, stretches_computing_and_not_the_link) {
+  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 2.5, 1.0 / 4000), 101);
+}
+
+TEST(EarliestEnd, is_not_before_the_end_of_computing) {
+  Model model = three_gradients();
+  model.stated_ready_ms = {1, 2, 3};
+  EXPECT_DOUBLE_EQ(earliest_end_ms(model, 1, 1.0 / 4000), 40);
 }
 
 }  // namespace

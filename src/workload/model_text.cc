@@ -1,0 +1,175 @@
+// The text of a workload: bench/models/*.json, and files of the same form.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "workload/model_files.h"
+#include "workload/models.h"
+
+namespace rueda::workload {
+namespace {
+
+using nlohmann::json;
+constexpr double kMostComputeMs = 3600e3;
+constexpr int64_t kMostElements = int64_t{1} << 34;
+constexpr int kMostRanks = 1'000'000;
+constexpr size_t kLineBytes = 100;
+
+// Each function reads a part of the file. What it returns says what is wrong with that part; "": nothing.
+
+std::string read_head(const json& root, Model& model) {
+  for (const auto& [key, target] : {std::pair("name", &model.name), std::pair("source", &model.source),
+                                    std::pair("compute_source", &model.compute_source)}) {
+    const auto text = root.find(key);
+    if (text == root.end() || !text->is_string()) return fmt::format("it has no \"{}\"", key);
+    *target = text->get<std::string>();
+  }
+  if (model.name.empty()) return "it has no \"name\"";
+  const auto compute = root.find("compute_ms");
+  if (compute == root.end() || !compute->is_number() || compute->get<double>() <= 0 ||
+      compute->get<double>() > kMostComputeMs)
+    return fmt::format("\"compute_ms\" is not a positive number up to {}", kMostComputeMs);
+  model.compute_ms = compute->get<double>();
+  return {};
+}
+
+std::string read_parameters(const json& root, Model& model) {
+  const auto list = root.find("parameters");
+  if (list == root.end() || !list->is_array() || list->empty()) return "it has no \"parameters\"";
+  for (const json& entry : *list) {
+    const bool is_pair = entry.is_array() && entry.size() == 2 && entry[0].is_string() &&
+                         entry[1].is_number_integer() && entry[1].get<int64_t>() > 0 &&
+                         entry[1].get<int64_t>() < kMostElements;
+    if (!is_pair) return "an entry of \"parameters\" is not [name, number of elements]";
+    model.parameters.push_back({entry[0].get<std::string>(), entry[1].get<int64_t>()});
+  }
+  const auto total = root.find("total");
+  if (total == root.end() || !total->is_number_integer() || total->get<int64_t>() != model.total())
+    return fmt::format("\"total\" is not the sum of its parameters, {}", model.total());
+  return {};
+}
+
+std::string read_ready(const json& root, Model& model) {
+  const auto list = root.find("ready_ms");
+  if (list == root.end()) return {};
+  const size_t count = model.parameters.size();
+  if (!list->is_array() || list->size() != count)
+    return fmt::format("\"ready_ms\" is not a list of {} numbers, one for each of \"parameters\"", count);
+  for (size_t i = 0; i < count; ++i) {
+    const json& entry = (*list)[i];
+    const std::string& name = model.parameters[i].name;
+    if (!entry.is_number() || entry.get<double>() <= 0 || entry.get<double>() > model.compute_ms)
+      return fmt::format("\"ready_ms\" of {} is {}, and not a number above 0 and up to \"compute_ms\", {}",
+                         name, entry.dump(), model.compute_ms);
+    if (i > 0 && entry.get<double>() < model.stated_ready_ms.back())
+      return fmt::format(
+          "\"ready_ms\" of {} is {}, before that of {}, {}; put \"parameters\" into the order in "
+          "which their gradients are ready",
+          name, entry.dump(), model.parameters[i - 1].name, model.stated_ready_ms.back());
+    model.stated_ready_ms.push_back(entry.get<double>());
+  }
+  return {};
+}
+
+std::string read_job(const json& root, Model& model) {
+  if (const auto spread = root.find("spread"); spread != root.end()) {
+    model.spread.emplace();
+    for (const auto& [key, target] :
+         {std::pair("step", &model.spread->step), std::pair("rank", &model.spread->rank)}) {
+      const json value = spread->is_object() ? spread->value(key, json()) : json();
+      if (!value.is_number() || value.get<double>() < 0 || value.get<double>() >= 1)
+        return R"("spread" is not {"step": S, "rank": R} with numbers from 0 to less than 1)";
+      *target = value.get<double>();
+    }
+  }
+  if (const auto world = root.find("world"); world != root.end()) {
+    if (!world->is_number_integer() || world->get<int64_t>() < 1 || world->get<int64_t>() > kMostRanks)
+      return fmt::format("\"world\" is not a number of ranks from 1 to {}", kMostRanks);
+    model.world = world->get<int>();
+  }
+  return {};
+}
+
+std::string quoted(const std::string& text) {
+  return json(text).dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+// Microseconds and not 0, so that what is read is what the checks above want.
+double rounded(double ms) { return std::max(0.001, std::round(ms * 1e3) / 1e3); }
+
+// "1, 2.5, 3", in lines.
+std::string in_lines(const std::vector<double>& numbers, std::string_view indent) {
+  std::string text, line;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const std::string next = fmt::format("{}{}", rounded(numbers[i]), i + 1 < numbers.size() ? "," : "");
+    if (!line.empty() && line.size() + 1 + next.size() > kLineBytes) {
+      text += line + '\n';
+      line.clear();
+    }
+    line += (line.empty() ? indent : " ");
+    line += next;
+  }
+  return text + line;
+}
+
+}  // namespace
+
+Result<Model> parse_model(std::string_view text, std::string_view path) {
+  const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Model model;
+  std::string why = root.is_object() ? "" : "it is not a JSON object";
+  for (const auto read : {read_head, read_parameters, read_ready, read_job})
+    if (why.empty()) why = read(root, model);
+  if (why.empty()) return model;
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("{} is not a list of gradients: {}; docs/bench.md describes the format", path, why));
+}
+
+std::string text_of(const Model& model) {
+  std::string text = fmt::format(
+      "{{\n \"name\": {},\n \"source\": {},\n \"compute_ms\": {},\n \"compute_source\": {},\n \"total\": "
+      "{},\n",
+      quoted(model.name), quoted(model.source), rounded(model.compute_ms), quoted(model.compute_source),
+      model.total());
+  if (model.world > 0) text += fmt::format(" \"world\": {},\n", model.world);
+  if (model.spread)
+    text += fmt::format(" \"spread\": {{\"step\": {:.4f}, \"rank\": {:.4f}}},\n", model.spread->step,
+                        model.spread->rank);
+  text += " \"parameters\": [\n";
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    text += fmt::format("  [{}, {}]{}\n", quoted(model.parameters[i].name), model.parameters[i].count,
+                        i + 1 < model.parameters.size() ? "," : "");
+  text += " ]";
+  if (!model.stated_ready_ms.empty())
+    text += fmt::format(",\n \"ready_ms\": [\n{}\n ]", in_lines(model.stated_ready_ms, "  "));
+  return text + "\n}\n";
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const ModelFile& file : kModelFiles) names.emplace_back(file.name);
+  return names;
+}
+
+Result<Model> find_model(const std::string& name_or_path) {
+  for (const ModelFile& file : kModelFiles)
+    if (file.name == name_or_path) return parse_model(file.text, file.name);
+  if (!name_or_path.ends_with(".json"))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("unknown model {}; choose one of {}, or give the path of a .json file",
+                              name_or_path, fmt::join(model_names(), ", ")));
+  std::ifstream file(name_or_path);
+  if (!file)
+    return Status(Code::kInvalidArgument,
+                  fmt::format("cannot read {}; check the path of the model", name_or_path));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return parse_model(text, name_or_path);
+}
+
+}  // namespace rueda::workload
