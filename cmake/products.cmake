@@ -50,11 +50,13 @@ rueda_tool(preflight LIBRARIES rueda_doctor)
 rueda_tool(timeline LIBRARIES rueda_trace rueda_fmt)
 # `rueda status` and `rueda stacks` ask running processes; of the core they know how to find and ask them.
 rueda_tool(observe LIBRARIES rueda_status rueda_fmt)
+# `rueda simulate` runs the pure parts of the core under virtual time; of the rest of it, nothing is linked.
+rueda_tool(simulate LIBRARIES rueda_bench rueda_control rueda_backend)
 if(cli_sources)
   add_executable(rueda_cli ${cli_sources})
   # In a folder of its own: beside librueda.so its name would hide the target `rueda` from Ninja.
   set_target_properties(rueda_cli PROPERTIES OUTPUT_NAME rueda RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-  target_link_libraries(rueda_cli PRIVATE rueda_launch rueda_bench rueda_doctor rueda_preflight rueda_timeline rueda_observe
+  target_link_libraries(rueda_cli PRIVATE rueda_launch rueda_bench rueda_doctor rueda_preflight rueda_timeline rueda_observe rueda_simulate
                         ${RUEDA_LIBYAML})
   rueda_needs_glibc_alone(rueda_cli)
 endif()
@@ -72,8 +74,9 @@ endif()
 set_target_properties(rueda_kernels PROPERTIES UNITY_BUILD OFF)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/unit/runtime_prepared_test.cc PROPERTIES
                             SKIP_UNITY_BUILD_INCLUSION ON)  # it replaces operator new
-foreach(file tcp/channel sim/sim)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rueda/transport/${file}.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# The command links the costs of local calls, and nothing that runs them.
+foreach(file transport/tcp/channel transport/sim/sim backend/local/cost)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rueda/${file}.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
 include(${CMAKE_SOURCE_DIR}/cmake/package.cmake)
 

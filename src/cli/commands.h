@@ -17,6 +17,7 @@ int bench_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int preflight_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
+int simulate_command(const Arguments& arguments);
 int status_command(const Arguments& arguments);
 int stacks_command(const Arguments& arguments);
 

@@ -28,6 +28,7 @@ constexpr const char* kHelp = R"(rueda: data-parallel training
   rueda status                       show what running jobs do, and which rank waits for which
   rueda stacks                       show where their threads are, also while they hang
   rueda timeline summary t.json      say where the time of a job went, and what to do about it
+  rueda simulate --hosts 8           predict how long a training step takes on a cluster
   rueda env                          list all settings with their values
   rueda env --explain                say which launcher's environment is found here, and why
   rueda doctor                       say what this machine offers, what rueda would use, and what is wrong
@@ -41,12 +42,13 @@ struct Command {
   const char* name;
   int (*run)(const Arguments& arguments);
 };
-constexpr std::array<Command, 9> kCommands = {{{"run", run_command},
+constexpr std::array<Command, 10> kCommands = {{{"run", run_command},
                                                {"preflight", preflight_command},
                                                {"bench", bench_command},
                                                {"status", status_command},
                                                {"stacks", stacks_command},
                                                {"timeline", timeline_command},
+                                               {"simulate", simulate_command},
                                                {"env", env_command},
                                                {"doctor", doctor_command},
                                                {"check-build", check_build_command}}};

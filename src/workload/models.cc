@@ -32,6 +32,13 @@ std::vector<double> Model::needed_ms() const {
   return needed;
 }
 
+Model stretched(Model model, double compute_ms, double factor) {
+  const double whole = factor * (compute_ms > 0 ? compute_ms / model.compute_ms : 1);
+  model.compute_ms *= whole;
+  for (double& ready : model.stated_ready_ms) ready *= whole;
+  return model;
+}
+
 double earliest_end_ms(const Model& model, double stretch, double ms_per_byte) {
   const std::vector<double> ready = model.ready_ms();
   double end = 0;

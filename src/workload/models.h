@@ -47,6 +47,9 @@ struct Model {
 // gradient from when it is ready.
 double earliest_end_ms(const Model& model, double stretch, double ms_per_byte);
 
+// The model with computing stretched: to compute_ms, where that is above 0, and then by a factor.
+Model stretched(Model model, double compute_ms, double factor);
+
 // path is for messages only. "total" in the file must be the sum of its counts.
 Result<Model> parse_model(std::string_view json, std::string_view path);
 // The text of a file that parse_model() reads; times in microseconds.

@@ -78,7 +78,8 @@ Traffic::CallKey Traffic::open(std::shared_ptr<const TrafficPlan> plan, std::vec
 }
 
 void Traffic::join(CallKey call, Rank member, double at_us) {
-  events_.push({.at = at_us, .order = next_order_++, .call = call, .member = member, .what = What::kJoin});
+  push(find(call),
+       {.at = at_us, .order = next_order_++, .call = call, .member = member, .what = What::kJoin});
 }
 
 void Traffic::advance(std::vector<Ended>& ended) {
@@ -86,6 +87,7 @@ void Traffic::advance(std::vector<Ended>& ended) {
   events_.pop();
   ended_ = &ended;
   Call& call = find(event.call);
+  --call.events;
   switch (event.what) {
     case What::kJoin:
       begin(call, event);
@@ -103,10 +105,27 @@ void Traffic::advance(std::vector<Ended>& ended) {
       compute(call, event);
       break;
   }
-  while (!calls_.empty() && calls_.front().ended == std::ssize(calls_.front().members)) {
+  drop_ended();
+}
+
+void Traffic::drop_ended() {
+  const auto is_over = [](const Call& call) {
+    return call.events == 0 && (call.is_abandoned || call.ended == std::ssize(call.members));
+  };
+  while (!calls_.empty() && is_over(calls_.front())) {
     calls_.pop_front();
     ++first_call_;
   }
+}
+
+void Traffic::abandon(CallKey call) {
+  find(call).is_abandoned = true;
+  drop_ended();
+}
+
+void Traffic::push(Call& call, const Event& event) {
+  ++call.events;
+  events_.push(event);
 }
 
 void Traffic::begin(Call& call, const Event& event) {
@@ -124,12 +143,12 @@ void Traffic::begin(Call& call, const Event& event) {
 void Traffic::make_ready(Call& call, CallKey key, Rank member, int32_t step) {
   const int32_t at = call.plan->nodes_[member][step].channel;
   if (at < 0) {
-    events_.push({.at = call.steps[member][step].ready,
-                  .order = next_order_++,
-                  .call = key,
-                  .member = member,
-                  .index = step,
-                  .what = What::kLocal});
+    push(call, {.at = call.steps[member][step].ready,
+                .order = next_order_++,
+                .call = key,
+                .member = member,
+                .index = step,
+                .what = What::kLocal});
     return;
   }
   const TrafficPlan::Channel& channel = call.plan->channels_[at];
@@ -142,13 +161,13 @@ void Traffic::make_ready(Call& call, CallKey key, Rank member, int32_t step) {
   post(channel.sends, state.sends_posted, call.steps[channel.from]);
   for (size_t i = first_send; i < state.sends_posted; ++i) {
     state.last_ready = std::max(state.last_ready, call.steps[channel.from][channel.sends[i]].ready);
-    events_.push({.at = state.last_ready,
-                  .order = next_order_++,
-                  .call = key,
-                  .channel = at,
-                  .member = channel.from,
-                  .index = static_cast<int32_t>(i),
-                  .what = What::kSend});
+    push(call, {.at = state.last_ready,
+                .order = next_order_++,
+                .call = key,
+                .channel = at,
+                .member = channel.from,
+                .index = static_cast<int32_t>(i),
+                .what = What::kSend});
   }
   post(channel.recvs, state.recvs_posted, call.steps[channel.to]);
   take_arrivals(call, key, at);
@@ -161,23 +180,23 @@ void Traffic::take_arrivals(Call& call, CallKey key, int32_t channel) {
   for (; state.met < std::min(state.arrivals.size(), state.recvs_posted); ++state.met) {
     const int32_t recv = planned.recvs[state.met];
     const double at = std::max(state.arrivals[state.met], call.steps[planned.to][recv].ready);
-    events_.push({.at = at,
-                  .order = next_order_++,
-                  .call = key,
-                  .member = planned.to,
-                  .index = recv,
-                  .what = What::kLocal});
+    push(call, {.at = at,
+                .order = next_order_++,
+                .call = key,
+                .member = planned.to,
+                .index = recv,
+                .what = What::kLocal});
   }
 }
 
-void Traffic::send(const Call& call, const Event& event) {
+void Traffic::send(Call& call, const Event& event) {
   const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
   const Rank from = call.members[channel.from], to = call.members[channel.to];
   Event next = event;
   next.what = What::kTransfer;
   const double us = end_us(call.plan->nodes_[channel.from][channel.sends[event.index]].bytes);
   if (host_of_[from] != host_of_[to] && us > 0) next.at = work(from, event.at, us);
-  events_.push(next);
+  push(call, next);
 }
 
 void Traffic::transfer(Call& call, Event event) {
@@ -193,7 +212,7 @@ void Traffic::transfer(Call& call, Event event) {
   if (start > event.at) {  // others may be ready before the link is free: decide again then
     event.at = start;
     event.is_in_line = true;
-    events_.push(event);
+    push(call, event);
     return;
   }
   const double slowdown = is_local ? 1 : contention(senders_to(to_host));
@@ -221,7 +240,7 @@ void Traffic::transfer(Call& call, Event event) {
   arrival.what = What::kArrive;
   complete(call, event.call, channel.from, step, sent);
   if (is_local || end_us(bytes) == 0) return arrive(call, arrival);
-  events_.push(arrival);
+  push(call, arrival);
 }
 
 void Traffic::arrive(Call& call, const Event& event) {
@@ -274,7 +293,7 @@ void Traffic::complete(Call& call, CallKey key, Rank member, int32_t step, doubl
 
 void Traffic::end(Call& call, CallKey key, Rank member) {
   ++call.ended;
-  ended_->push_back({.call = key, .member = member, .at_us = call.done[member]});
+  if (!call.is_abandoned) ended_->push_back({.call = key, .member = member, .at_us = call.done[member]});
 }
 
 }  // namespace rueda::schedule

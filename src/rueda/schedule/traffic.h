@@ -67,6 +67,8 @@ class Traffic {
   // A call that members (world ranks) will join. It has left when all of them have ended it.
   CallKey open(std::shared_ptr<const TrafficPlan> plan, std::vector<Rank> members);
   void join(CallKey call, Rank member, double at_us);  // member: index
+  // No member ends it any more. What it has sent has been sent.
+  void abandon(CallKey call);
   struct Ended {
     CallKey call = 0;
     Rank member = 0;
@@ -104,6 +106,8 @@ class Traffic {
     std::vector<int64_t> open;  // [member] steps that are not complete; -1: it has not joined
     std::vector<double> done;   // [member] when the last one was
     Rank ended = 0;
+    int64_t events = 0;  // that are to come
+    bool is_abandoned = false;
   };
   enum class What : uint8_t { kJoin, kSend, kTransfer, kArrive, kLocal };
   struct Event {
@@ -119,10 +123,12 @@ class Traffic {
   };
 
   [[nodiscard]] Call& find(CallKey call) { return calls_[call - first_call_]; }
+  void drop_ended();
+  void push(Call& call, const Event& event);
   void begin(Call& call, const Event& event);
   void make_ready(Call& call, CallKey key, Rank member, int32_t step);
   void take_arrivals(Call& call, CallKey key, int32_t channel);
-  void send(const Call& call, const Event& event);
+  void send(Call& call, const Event& event);
   void transfer(Call& call, Event event);
   void arrive(Call& call, const Event& event);
   void compute(Call& call, const Event& event);

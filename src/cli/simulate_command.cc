@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <optional>
+
+#include "bench/sizes.h"
+#include "cli/commands.h"
+#include "cli/parse_error.h"
+#include "simulate/simulate.h"
+#include "timeline/output_file.h"
+
+namespace rueda::cli {
+namespace {
+
+constexpr const char* kSimulateHelp =
+    R"(rueda simulate [options]: predicts how long a training step takes on a cluster
+
+  rueda simulate --model resnet50 --cluster c.json            as it is
+  rueda simulate --model w.json --cluster hosts.json --ranks 8,32,128 --bandwidth 25gbit
+  rueda simulate --model vgg16 --hosts 4 --bandwidth 1gbit    without a file: hosts that are alike
+
+The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code that trains,
+under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has made of a short run.
+A cluster is a file as docs/simulate.md describes, or what rueda preflight --json has written.
+
+)";
+
+struct RawSimulate {
+  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json;
+  int hosts = 0, per_host = 0;
+  double latency_us = -1, compute_ms = 0, dilation = 1;
+  std::optional<double> step_noise, rank_noise;
+  bool rdma = false, no_plans = false, no_split = false;
+};
+
+std::string is_given(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
+
+void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
+  app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
+  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
+  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
+  app.add_option("--per-host", raw.per_host, "what if: ranks on each host")->check(CLI::Range(1, 256));
+  app.add_option("--bandwidth", raw.bandwidth, "what if: rate of each link, each way: 25gbit")
+      ->check(is_given);
+  app.add_option("--latency", raw.latency_us, "what if: microseconds one way")->check(CLI::Range(0.0, 1e6));
+  app.add_flag("--rdma", raw.rdma, "what if: links move bytes without the cores of hosts");
+  app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
+      ->check(CLI::Range(0.001, 3.6e6));
+  app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
+      ->check(CLI::Range(0.0001, 1e6));
+  app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
+  app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
+  app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
+      ->check(is_given);
+  app.add_option("--cycle", request.cycle_ms, "milliseconds from one round of negotiation to the next (0)")
+      ->check(CLI::Range(0.0, 1e5));
+  app.add_flag("--no-plans", raw.no_plans, "negotiate every step");
+  app.add_flag("--cross-step", request.cross_step,
+               "the next forward pass waits for each layer's own gradients");
+  app.add_option("--detail", raw.detail, "message, call, or auto: messages up to 64 ranks (auto)");
+  app.add_option("--steps", request.steps, "steps, after those in which a plan is learned (30)")
+      ->check(CLI::Range(4, 100000));
+  app.add_option("--step-noise", raw.step_noise, "relative spread of computing from step to step")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--rank-noise", raw.rank_noise, "… and between ranks (both: of the workload, or 0)")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--seed", request.noise.seed, "of the noise (1)");
+  app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
+  app.add_option("--json", raw.json, "also write the report to this file; - prints it instead of the page")
+      ->check(is_given);
+}
+
+Status take_bytes(const char* flag, const std::string& text, int64_t& target) {
+  if (text.empty()) return Status::ok();
+  const Result<int64_t> bytes = bench::parse_bytes(text);
+  if (!bytes.is_ok()) return {Code::kInvalidArgument, fmt::format("{}: {}", flag, bytes.status().why)};
+  target = bytes.value();
+  return Status::ok();
+}
+
+Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
+  if (raw.cluster.empty() == (raw.hosts == 0))
+    return {Code::kInvalidArgument, "give --cluster FILE, or --hosts N for hosts that are alike"};
+  Result<simulate::Cluster> cluster =
+      raw.hosts == 0 ? simulate::read_cluster(raw.cluster)
+                     : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", raw.hosts), "--hosts");
+  if (!cluster.is_ok()) return cluster.status();
+  request.cluster = std::move(cluster).value();
+  if (raw.hosts != 0) request.cluster.source = fmt::format("{} hosts that are alike", raw.hosts);
+  return Status::ok();
+}
+
+Status take_changes(const RawSimulate& raw, simulate::Request& request) {
+  simulate::Changes& changes = request.changes;
+  if (!raw.bandwidth.empty()) {
+    const Result<int64_t> rate = bench::parse_rate(raw.bandwidth);
+    if (!rate.is_ok()) return {Code::kInvalidArgument, "--bandwidth: " + rate.status().why};
+    changes.rate_bits = static_cast<double>(rate.value());
+  }
+  if (raw.latency_us >= 0) changes.latency_us = raw.latency_us;
+  if (raw.per_host > 0) changes.per_host = raw.per_host;
+  if (raw.rdma) changes.kind = "rdma";
+  if (raw.ranks.empty()) return Status::ok();
+  const Result<std::vector<int>> ranks = bench::parse_counts(raw.ranks, 1, simulate::kMostRanks);
+  if (!ranks.is_ok()) return {Code::kInvalidArgument, "--ranks: " + ranks.status().why};
+  request.ranks = ranks.value();
+  return Status::ok();
+}
+
+Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
+  if (const Status status = take_cluster(raw, request); !status.is_ok()) return status;
+  if (const Status status = take_changes(raw, request); !status.is_ok()) return status;
+  Result<workload::Model> model = workload::find_model(raw.model);
+  if (!model.is_ok()) return model.status();
+  request.model = workload::stretched(std::move(model).value(), raw.compute_ms, raw.dilation);
+  if (const Status status = take_bytes("--fusion", raw.fusion, request.fusion_bytes); !status.is_ok())
+    return status;
+  if (const Status status = take_bytes("--bucket", raw.bucket, request.bucket_bytes); !status.is_ok())
+    return status;
+  if (raw.detail != "auto" && raw.detail != "message" && raw.detail != "call")
+    return {Code::kInvalidArgument, fmt::format("--detail {} is none of auto, message and call", raw.detail)};
+  if (raw.detail == "message") request.detail = simulate::Detail::kMessage;
+  if (raw.detail == "call") request.detail = simulate::Detail::kCall;
+  const workload::Spread spread = request.model.spread.value_or(workload::Spread());
+  request.noise.step = raw.step_noise.value_or(spread.step);
+  request.noise.rank = raw.rank_noise.value_or(spread.rank);
+  request.plans = !raw.no_plans;
+  request.split = !raw.no_split;
+  return Status::ok();
+}
+
+}  // namespace
+
+int simulate_command(const Arguments& arguments) {
+  const auto refuse = [](const std::string& why) {
+    fmt::print(stderr, "rueda simulate: {}\n", why);
+    return kUsageError;
+  };
+  RawSimulate raw;
+  simulate::Request request;
+  CLI::App app("", "rueda simulate");
+  add_simulate_options(app, raw, request);
+  std::vector<std::string> reversed;  // as CLI11 wants them
+  for (const std::string& word : arguments)
+    reversed.insert(reversed.begin(), word == "-np" || word.starts_with("-np=") ? "-" + word : word);
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    put(kSimulateHelp + app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return refuse(sentence_of(error, app, "rueda simulate"));
+  }
+  if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
+  const Result<simulate::Report> report = simulate::simulate(request);
+  if (!report.is_ok()) return refuse(report.status().why);
+  put(raw.json == "-" ? simulate::json(report.value()) : simulate::page(report.value()));
+  if (raw.json.empty() || raw.json == "-") return 0;
+  timeline::OutputFile file;
+  for (const Status& status : {file.open(raw.json), file.write(simulate::json(report.value())), file.close()})
+    if (!status.is_ok()) return refuse(status.why);
+  return 0;
+}
+
+}  // namespace rueda::cli

@@ -1,0 +1,72 @@
+// The hosts of a job and the links between them, as `rueda simulate` takes them: from a file written by hand,
+// or from the JSON of `rueda preflight`. docs/simulate.md describes the file. Values; pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/schedule/network.h"
+#include "rueda/schedule/topology.h"
+#include "simulate/costs.h"
+
+namespace rueda::simulate {
+
+inline constexpr int kMostRanks = 4096;
+inline constexpr double kTcpLatencyUs = 20, kRdmaLatencyUs = 3;
+
+struct Host {
+  std::string name;
+  int ranks = 1;
+  double speed = 1;      // of computing, relative to the workload's
+  std::string machine;   // hosts of one machine share its cores; "" = the host is a machine
+  int32_t cores = 0;     // of the machine; 0 = each rank has one of its own
+  double rate_bits = 0;  // of its port, where that is not the link's
+};
+
+// A link between two hosts that is not like the others.
+struct Link {
+  std::string from, to;                   // both directions
+  double rate_bits = 0, latency_us = -1;  // not above 0, below 0: as the others
+};
+
+struct Cluster {
+  std::vector<Host> hosts;
+  std::string kind = "tcp";           // of the links: tcp or rdma
+  double rate_bits = 25e9;            // of a link, each way
+  double latency_us = kTcpLatencyUs;  // one way
+  std::vector<Link> links;
+  schedule::LinkCost within{.latency_us = 1, .bandwidth_gbps = 8};  // between ranks of a host
+  bool is_payload = false;  // rates are of payload, as preflight measures them
+  double reduce_gbps = 6;   // gigabytes per second that one rank reduces
+  Costs costs;
+  std::string source;  // from what it was read, for people
+
+  [[nodiscard]] int ranks() const;
+};
+
+// What would be if …: replaces what the cluster says. New hosts are like the first one.
+struct Changes {
+  std::optional<int> ranks, per_host;
+  std::optional<double> rate_bits, latency_us;
+  std::optional<std::string> kind;
+};
+
+// path is for messages only.
+Result<Cluster> parse_cluster(std::string_view json, std::string_view path);
+Result<Cluster> read_cluster(const std::string& path);
+Result<Cluster> change(Cluster cluster, const Changes& changes);
+
+// What the schedules and the network under virtual time need of it.
+struct Layout {
+  schedule::Topology topology;  // of the world
+  schedule::Network network;
+  std::vector<int32_t> machine_of;  // [hosts]; empty: no machine limits its ranks
+  std::vector<int32_t> cores;       // [machines]
+};
+Layout lay_out(const Cluster& cluster);
+
+}  // namespace rueda::simulate

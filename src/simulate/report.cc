@@ -1,0 +1,110 @@
+// The two forms of a report.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/sizes.h"
+#include "simulate/simulate.h"
+
+namespace rueda::simulate {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+std::string name_of(Detail detail) { return detail == Detail::kMessage ? "message" : "call"; }
+
+std::string kinds_of(const std::map<std::string, int64_t>& algorithms) {
+  int64_t most = 0;
+  std::string name;
+  for (const auto& [algorithm, calls] : algorithms)
+    if (calls > most) {
+      most = calls;
+      name = algorithm;
+    }
+  return algorithms.size() > 1 ? name + " and others" : name;
+}
+
+std::string links_text(const Cluster& cluster, const Changes& changes) {
+  return fmt::format("{}, {} a link, {:g} us one way", changes.kind.value_or(cluster.kind),
+                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
+                     changes.latency_us.value_or(cluster.latency_us));
+}
+
+Ordered row_of(const Prediction& row) {
+  Ordered out = {{"ranks", row.ranks},
+                 {"hosts", row.hosts},
+                 {"detail", name_of(row.detail)},
+                 {"steps", row.steps},
+                 {"compute_ms", row.compute_ms},
+                 {"step_ms", row.step_ms},
+                 {"step_p5_ms", row.step_p5_ms},
+                 {"step_p95_ms", row.step_p95_ms},
+                 {"efficiency", row.efficiency},
+                 {"bottleneck", row.bottleneck},
+                 {"link_busy", row.link_busy},
+                 {"core_busy", row.core_busy},
+                 {"lost_ms", nullptr},
+                 {"bucket_bytes", row.bucket_bytes},
+                 {"calls", row.calls},
+                 {"negotiation_messages", row.messages},
+                 {"plans", row.plans_begun},
+                 {"algorithms", row.algorithms}};
+  if (row.has_losses)
+    out["lost_ms"] = {
+        {"links", row.losses.links_ms}, {"hosts", row.losses.hosts_ms}, {"jitter", row.losses.jitter_ms}};
+  return out;
+}
+
+}  // namespace
+
+std::string page(const Report& report) {
+  const Request& request = report.request;
+  std::string text =
+      fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
+                  request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
+                  request.cluster.source, links_text(request.cluster, request.changes));
+  text +=
+      fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}  {}\n", "ranks", "hosts", "step in ms",
+                  "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter", "buckets");
+  for (const Prediction& row : report.rows) {
+    const auto lost = [&](double ms) {
+      return row.has_losses ? fmt::format("{:.1f}", ms) : std::string("-");
+    };
+    text += fmt::format(
+        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}  {:g} calls up to {}, {}\n", row.ranks,
+        row.hosts, row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms),
+        100 * row.efficiency, row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms),
+        lost(row.losses.jitter_ms), row.calls, bench::size_text(row.bucket_bytes), kinds_of(row.algorithms));
+  }
+  text += "\nlinks, hosts, jitter: milliseconds of a step that are lost to each of them\n";
+  return text;
+}
+
+std::string json(const Report& report) {
+  const Request& request = report.request;
+  const auto& costs = request.cluster.costs;
+  Ordered used = Ordered::object();
+  for (const CostField& field : kCostFields) used[std::string(field.name)] = costs.*field.field;
+  Ordered root = {
+      {"format", 1},
+      {"workload",
+       {{"name", request.model.name},
+        {"source", request.model.source},
+        {"compute_ms", request.model.compute_ms},
+        {"bytes", request.model.bytes()},
+        {"tensors", request.model.parameters.size()}}},
+      {"cluster",
+       {{"source", request.cluster.source},
+        {"kind", request.changes.kind.value_or(request.cluster.kind)},
+        {"rate_bits", request.changes.rate_bits.value_or(request.cluster.rate_bits)},
+        {"latency_us", request.changes.latency_us.value_or(request.cluster.latency_us)},
+        {"costs", std::move(used)}}},
+      {"cross_step", request.cross_step},
+      {"plans", request.plans},
+      {"noise", {{"step", request.noise.step}, {"rank", request.noise.rank}, {"seed", request.noise.seed}}},
+      {"results", Ordered::array()}};
+  for (const Prediction& row : report.rows) root["results"].push_back(row_of(row));
+  return root.dump(2) + "\n";
+}
+
+}  // namespace rueda::simulate

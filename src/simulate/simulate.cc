@@ -1,0 +1,215 @@
+#include "simulate/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "rueda/schedule/bucket_bytes.h"
+#include "simulate/calls.h"
+#include "simulate/job.h"
+
+namespace rueda::simulate {
+namespace {
+
+constexpr int kWarmUp = 6;  // steps in which a plan is learned
+constexpr int kLeastSteps = 4;
+
+// What may be taken away, to see how much of a step it costs.
+enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kAllCauses = 7 };
+
+struct Case {
+  const Request& request;
+  Cluster cluster;
+  Program program;
+};
+
+Costs none_of(Costs costs) {
+  return {.submit_us = 0,
+          .call_us = 0,
+          .wake_us = 0,
+          .message_us = 0,
+          .byte_ns = 0,
+          .copy_gbps = 1e6,
+          .payload = costs.payload,
+          .control_us = 0};
+}
+
+// Links that move everything at once.
+void unbind_links(Layout& layout) {
+  constexpr double kAnyRate = 1e6;
+  for (schedule::LinkCost& link : layout.network.links) link = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
+  for (double& port : layout.network.port_gbps) port = kAnyRate;
+  layout.topology.remote = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
+}
+
+// Calls in shared memory have no messages.
+bool is_by_message(const Request& request, int ranks, size_t hosts) {
+  if (hosts == 1) return false;
+  return request.detail == Detail::kMessage ||
+         (request.detail == Detail::kAuto && ranks <= kMostMessageRanks);
+}
+
+// Measured as the library measures at init: from the first host to the next.
+void take_measured_link(Layout& layout) {
+  if (layout.network.port_gbps.size() > 1) layout.topology.remote = layout.network.link(0, 1);
+}
+
+struct Run {
+  JobResult job;
+  std::vector<double> step_ms;  // without warm-up
+  int64_t bucket_bytes = 0;
+};
+
+Result<Run> run_job(const Case& one, unsigned causes, int steps) {
+  const Request& request = one.request;
+  Layout layout = lay_out(one.cluster);
+  take_measured_link(layout);
+  const int64_t bucket_bytes = request.bucket_bytes > 0
+                                   ? request.bucket_bytes
+                                   : schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+  const schedule::Topology chosen_for = layout.topology;  // what is taken away changes no decision
+  if ((causes & kLinks) == 0) unbind_links(layout);
+  const Costs costs = (causes & kHosts) == 0 ? none_of(one.cluster.costs) : one.cluster.costs;
+  if ((causes & kHosts) == 0) layout.topology.reduce_gbps = 1e6;
+  JobOptions options;
+  options.ranks = layout.topology.size();
+  options.steps = kWarmUp + steps;
+  options.plans = request.plans;
+  options.channels = layout.topology.is_single_host() ? 1 : 2;
+  options.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(options.channels);
+  options.bucket_bytes = bucket_bytes;
+  options.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
+  options.flight =
+      static_cast<Nanos>(1e3 * (layout.topology.is_single_host() ? layout.topology.local.latency_us
+                                                                 : layout.topology.remote.latency_us));
+  options.costs = costs;
+  const Noise noise = (causes & kJitter) == 0 ? Noise{} : request.noise;
+  for (Rank rank = 0; rank < options.ranks; ++rank) {
+    options.slower.push_back(noise_of(noise, rank, options.steps));
+    const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
+    for (double& factor : options.slower.back()) factor /= speed;
+  }
+  const CallOptions call_options{
+      .algorithm = request.algorithm, .channels = options.channels, .chosen_for = chosen_for};
+  const std::unique_ptr<Calls> calls = is_by_message(request, options.ranks, one.cluster.hosts.size())
+                                           ? make_message_calls(layout, costs, call_options)
+                                           : make_formula_calls(layout, costs, call_options);
+  Result<JobResult> result = Job(one.program, options, *calls).run();
+  if (!result.is_ok()) return result.status();
+  Run run{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};
+  std::vector<Nanos> ends(static_cast<size_t>(options.steps));
+  for (const std::vector<StepTimes>& of_rank : run.job.steps)
+    for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
+  for (size_t step = kWarmUp; step < ends.size(); ++step)
+    run.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);
+  return run;
+}
+
+double busiest(const std::vector<double>& busy) { return busy.empty() ? 0 : std::ranges::max(busy); }
+
+void take_use(const Run& run, const Cluster& cluster, Prediction& row) {
+  Nanos whole = 0;
+  for (const std::vector<StepTimes>& of_rank : run.job.steps) whole = std::max(whole, of_rank.back().ended);
+  const double us = static_cast<double>(whole) / 1e3;
+  const CallsUse& use = run.job.use;
+  row.link_busy = std::max(busiest(use.busy_us.port_out), busiest(use.busy_us.port_in)) / us;
+  const Layout layout = lay_out(cluster);
+  for (size_t i = 0; i < use.busy_us.cores.size(); ++i) {
+    const double cores = layout.machine_of.empty() ? 1 : layout.cores[i];
+    row.core_busy = std::max(row.core_busy, use.busy_us.cores[i] / (us * cores));
+  }
+  row.algorithms = use.algorithms;
+}
+
+// The Shapley values: how much longer a step becomes with each cause, on average over all orders of adding
+// them.
+Result<Losses> split_losses(const Case& one, int steps) {
+  std::array<double, kAllCauses + 1> step_ms{};
+  for (unsigned causes = 0; causes <= kAllCauses; ++causes) {
+    const Result<Run> run = run_job(one, causes, steps);
+    if (!run.is_ok()) return run.status();
+    step_ms[causes] = std::accumulate(run.value().step_ms.begin(), run.value().step_ms.end(), 0.0) / steps;
+  }
+  const auto share_of = [&](unsigned cause) {
+    double share = 0;
+    for (unsigned others = 0; others <= kAllCauses; ++others) {
+      if ((others & cause) != 0) continue;
+      constexpr std::array<double, 3> kWeights = {1.0 / 3, 1.0 / 6, 1.0 / 3};  // by how many others there are
+      share +=
+          kWeights[static_cast<size_t>(std::popcount(others))] * (step_ms[others | cause] - step_ms[others]);
+    }
+    return share;
+  };
+  return Losses{.links_ms = share_of(kLinks), .hosts_ms = share_of(kHosts), .jitter_ms = share_of(kJitter)};
+}
+
+std::string bottleneck_of(const Prediction& row) {
+  if (row.efficiency > 0.97) return "computing";
+  if (row.core_busy > 0.85 && row.core_busy > row.link_busy) return "cores";
+  if (row.link_busy > 0.85) return "links";
+  const Losses& losses = row.losses;
+  if (!row.has_losses) return row.core_busy > row.link_busy ? "cores" : "links";
+  if (losses.links_ms >= std::max(losses.hosts_ms, losses.jitter_ms)) return "links";
+  return losses.hosts_ms >= losses.jitter_ms ? "hosts" : "jitter";
+}
+
+Result<Prediction> predict(const Request& request, const Changes& changes) {
+  Result<Cluster> cluster = change(request.cluster, changes);
+  if (!cluster.is_ok()) return cluster.status();
+  const Case one{.request = request,
+                 .cluster = std::move(cluster).value(),
+                 .program = program_of(request.model, request.cross_step)};
+  const Result<Run> run = run_job(one, kAllCauses, request.steps);
+  if (!run.is_ok()) return run.status();
+  Prediction row;
+  row.ranks = one.cluster.ranks();
+  row.hosts = static_cast<int>(one.cluster.hosts.size());
+  row.detail = is_by_message(request, row.ranks, one.cluster.hosts.size()) ? Detail::kMessage : Detail::kCall;
+  row.compute_ms = request.model.compute_ms;
+  row.step_ms = quantile(run.value().step_ms, 0.5);
+  row.step_p5_ms = quantile(run.value().step_ms, 0.05);
+  row.step_p95_ms = quantile(run.value().step_ms, 0.95);
+  row.efficiency = row.compute_ms / row.step_ms;
+  row.steps = request.steps;
+  row.bucket_bytes = run.value().bucket_bytes;
+  row.plans_begun = run.value().job.plans_begun;
+  const auto a_step = [&](const std::vector<int64_t>& sums) {
+    return static_cast<double>(sums.back() - sums[kWarmUp - 1]) / request.steps;
+  };
+  row.calls = a_step(run.value().job.calls);
+  row.messages = a_step(run.value().job.messages);
+  take_use(run.value(), one.cluster, row);
+  if (request.split) {
+    const Result<Losses> losses = split_losses(one, std::min(request.steps, 2 * kLeastSteps));
+    if (!losses.is_ok()) return losses.status();
+    row.losses = losses.value();
+    row.has_losses = true;
+  }
+  row.bottleneck = bottleneck_of(row);
+  return row;
+}
+
+}  // namespace
+
+Result<Report> simulate(const Request& request) {
+  Report report{.request = request, .rows = {}};
+  std::vector<std::optional<int>> worlds(request.ranks.begin(), request.ranks.end());
+  if (worlds.empty()) worlds.emplace_back();
+  for (const std::optional<int>& ranks : worlds) {
+    Changes changes = request.changes;
+    changes.ranks = ranks;
+    Result<Prediction> row = predict(request, changes);
+    if (!row.is_ok()) return row.status();
+    report.rows.push_back(std::move(row).value());
+  }
+  return report;
+}
+
+}  // namespace rueda::simulate
