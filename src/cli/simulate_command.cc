@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "simulate/simulate.h"
+#include "simulate/validate.h"
 #include "timeline/output_file.h"
 
 namespace rueda::cli {
@@ -31,6 +32,9 @@ struct RawSimulate {
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
+  bool validate = false, quick = false;
+  int repeats = 3;
+  std::string measured;
   bool rdma = false, no_plans = false, no_split = false;
 };
 
@@ -69,6 +73,14 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
       ->check(CLI::Range(0.0, 0.99));
   app.add_option("--seed", request.noise.seed, "of the noise (1)");
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
+  app.add_flag("--validate", raw.validate,
+               "compare with what rueda bench replay measures on this machine (as root, an hour)");
+  app.add_flag("--quick", raw.quick, "--validate: a handful of replays, some minutes");
+  app.add_option("--repeats", raw.repeats, "--validate: how often each is measured (3)")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--measured", raw.measured,
+                 "--validate: the report of an earlier one, whose measurements are taken")
+      ->check(is_given);
   app.add_option("--json", raw.json, "also write the report to this file; - prints it instead of the page")
       ->check(is_given);
 }
@@ -132,6 +144,18 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
   return Status::ok();
 }
 
+// Shows one form of the results, and writes the other one where --json names a file.
+int show(const std::string& path, const std::string& page, const std::string& json) {
+  put(path == "-" ? json : page);
+  if (path.empty() || path == "-") return 0;
+  timeline::OutputFile file;
+  Status status = file.open(path);
+  if (status.is_ok()) status = file.write(json);
+  if (status.is_ok()) status = file.close();
+  if (!status.is_ok()) fmt::print(stderr, "rueda simulate: {}\n", status.why);
+  return status.is_ok() ? 0 : 1;
+}
+
 }  // namespace
 
 int simulate_command(const Arguments& arguments) {
@@ -154,15 +178,16 @@ int simulate_command(const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     return refuse(sentence_of(error, app, "rueda simulate"));
   }
+  if (raw.validate) {
+    const Result<simulate::Validation> validation = simulate::validate(
+        {.binary = own_path(), .quick = raw.quick, .repeats = raw.repeats, .measured = raw.measured});
+    if (!validation.is_ok()) return refuse(validation.status().why);
+    return show(raw.json, simulate::page(validation.value()), simulate::json(validation.value()));
+  }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
   const Result<simulate::Report> report = simulate::simulate(request);
   if (!report.is_ok()) return refuse(report.status().why);
-  put(raw.json == "-" ? simulate::json(report.value()) : simulate::page(report.value()));
-  if (raw.json.empty() || raw.json == "-") return 0;
-  timeline::OutputFile file;
-  for (const Status& status : {file.open(raw.json), file.write(simulate::json(report.value())), file.close()})
-    if (!status.is_ok()) return refuse(status.why);
-  return 0;
+  return show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
 }
 
 }  // namespace rueda::cli

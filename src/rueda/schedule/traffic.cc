@@ -13,6 +13,15 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
+// How many times longer bytes take to a host to which so many others send at this moment. Between hosts of 1 Gbit/s two
+// flows share a port without loss; an allreduce of 16 MiB by the direct algorithm took 1.2 times its bytes' time with 3
+// senders to each receiver, 2.4 times with 7. Larger numbers were not measured.
+double incast(int32_t senders) {
+  constexpr int32_t kFirst = 3, kMeasured = 7;
+  if (senders < kFirst) return 1;
+  return 1.2 + 0.3 * (std::min(senders, kMeasured) - kFirst);
+}
+
 double wire_bytes(const Spec& spec, const Step& step, int64_t count) {
   return step.wire == WireType::kElement ? bytes_of(spec, count) : partial_bytes_of(spec, count);
 }
@@ -215,7 +224,7 @@ void Traffic::transfer(Call& call, Event event) {
     push(call, event);
     return;
   }
-  const double slowdown = is_local ? 1 : contention(senders_to(to_host));
+  const double slowdown = is_local ? 1 : incast(senders_to(to_host));
   --in_line;
   const int32_t step = channel.sends[event.index];
   const LinkCost& link = network_.link(from_host, to_host);

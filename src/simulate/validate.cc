@@ -1,0 +1,151 @@
+#include "simulate/validate.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "launch/processes.h"
+
+extern char** environ;
+
+namespace rueda::simulate {
+namespace {
+
+// What is made is removed again, whatever happens.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "rueda-simulate-XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> environment_of(const Replay& replay) {
+  std::vector<std::string> variables;
+  for (char** one = environ; *one != nullptr; ++one)
+    if (!std::string_view(*one).starts_with("RUEDA_PLAN_BUCKET_BYTES=")) variables.emplace_back(*one);
+  if (replay.bucket_bytes > 0)
+    variables.push_back(fmt::format("RUEDA_PLAN_BUCKET_BYTES={}", replay.bucket_bytes));
+  return variables;
+}
+
+Status run(const std::string& binary, const Replay& replay, int steps, const std::string& report,
+           const std::string& log) {
+  std::vector<std::string> argv = command_of(replay, steps, report);
+  argv.insert(argv.begin(), binary);
+  const UniqueFd none(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const UniqueFd out(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const Result<pid_t> child = launch::spawn({.path = binary,
+                                             .argv = std::move(argv),
+                                             .env = environment_of(replay),
+                                             .cwd = {},
+                                             .in = none.get(),
+                                             .out = out.get(),
+                                             .err = out.get(),
+                                             .death_signal = SIGTERM});
+  if (!child.is_ok()) return child.status();
+  int status = 0;
+  while (waitpid(child.value(), &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Status::ok();
+  std::string said = launch::read_text(log);
+  if (said.size() > 2000) said = said.substr(said.size() - 2000);
+  return {Code::kUnavailable, fmt::format("the replay of {} failed:\n{}", replay.name(), said)};
+}
+
+Status take(const std::string& report, Measured& measured) {
+  const nlohmann::json root = nlohmann::json::parse(launch::read_text(report), nullptr, false);
+  if (!root.is_object() || !root.contains("results") || root["results"].size() != 1)
+    return {Code::kInternal, "a replay reported nothing"};
+  const nlohmann::json& row = root["results"][0];
+  if (!row.value("correct", false)) return {Code::kInternal, "a replay had a wrong result"};
+  measured.compute_ms = row.at("compute_ms").get<double>();
+  measured.step_ms.push_back(row.at("step_ms").get<double>());
+  return Status::ok();
+}
+
+// The repeats take turns, so that a busy minute of the machine does not fall on one replay alone.
+Result<std::vector<Measured>> measure(const ValidateOptions& options) {
+  const TemporaryFolder folder;
+  if (folder.path().empty()) return Status(Code::kUnavailable, "no folder could be made in TMPDIR");
+  std::vector<Measured> all;
+  for (Replay& replay : replays(options.quick))
+    all.push_back({.replay = std::move(replay), .compute_ms = 0, .step_ms = {}});
+  for (int repeat = 0; repeat < options.repeats; ++repeat)
+    for (size_t i = 0; i < all.size(); ++i) {
+      fmt::print(stderr, "simulate: repeat {} of {}, replay {} of {}: {}\n", repeat + 1, options.repeats,
+                 i + 1, all.size(), all[i].replay.name());
+      const std::string report = folder.path() + "/report.json";
+      Status status = run(options.binary, all[i].replay, options.steps, report, folder.path() + "/log");
+      if (status.is_ok()) status = take(report, all[i]);
+      if (!status.is_ok()) return status;
+    }
+  return all;
+}
+
+// From the JSON of an earlier validation.
+Result<std::vector<Measured>> read_measured(const std::string& path) {
+  const nlohmann::json root = nlohmann::json::parse(launch::read_text(path), nullptr, false);
+  if (!root.is_object() || !root.contains("replays") || !root["replays"].is_array())
+    return Status(Code::kInvalidArgument,
+                  path + " is no report of rueda simulate --validate; check the path");
+  std::vector<Measured> all;
+  for (const nlohmann::json& one : root["replays"]) {
+    Measured measured;
+    measured.replay = {.model = one.at("model"),
+                       .hosts = one.at("hosts"),
+                       .per_host = one.at("per_host"),
+                       .rate = one.at("rate"),
+                       .bucket_bytes = one.at("bucket_bytes"),
+                       .strategy = one.at("strategy"),
+                       .cross_step = one.at("cross_step"),
+                       .is_fitted = one.at("is_fitted")};
+    measured.compute_ms = one.at("compute_ms");
+    measured.step_ms = one.at("step_ms").get<std::vector<double>>();
+    all.push_back(std::move(measured));
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Validation> validate(const ValidateOptions& options) {
+  Result<std::vector<Measured>> measured =
+      options.measured.empty() ? measure(options) : read_measured(options.measured);
+  if (!measured.is_ok()) return measured.status();
+  Validation validation;
+  validation.measured = std::move(measured).value();
+  validation.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<Measured> fitted;
+  for (const Measured& one : validation.measured)
+    if (one.replay.is_fitted) fitted.push_back(one);
+  fmt::print(stderr, "simulate: fits the costs of this machine to {} replays\n", fitted.size());
+  const Result<Calibration> calibration = fit(fitted, validation.cores, {});
+  if (!calibration.is_ok()) return calibration.status();
+  validation.calibration = calibration.value();
+  for (const Measured& one : validation.measured) {
+    const Result<double> ms =
+        predicted_ms(one, validation.cores, validation.calibration.costs, validation.calibration.latency_us);
+    if (!ms.is_ok()) return ms.status();
+    validation.predicted_ms.push_back(ms.value());
+  }
+  return validation;
+}
+
+}  // namespace rueda::simulate

@@ -1,0 +1,61 @@
+// How well `rueda simulate` predicts what `rueda bench replay` measures: which replays are made, how the
+// costs of a machine are fitted to some of them, and the table of the others. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "simulate/cluster.h"
+
+namespace rueda::simulate {
+
+struct Replay {
+  std::string model;
+  int hosts = 2, per_host = 1;
+  std::string rate = "1gbit";
+  int64_t bucket_bytes = 0;       // of plans; 0 = the library chooses
+  std::string strategy = "auto";  // of rueda bench replay
+  bool cross_step = false;
+  bool is_fitted = false;  // the costs are fitted to it; it proves nothing
+
+  [[nodiscard]] std::string name() const;  // "vgg16, 4 hosts, 1gbit, buckets of 2 MiB"
+};
+// quick: a handful that takes a few minutes.
+std::vector<Replay> replays(bool quick);
+// The words after `rueda`. report: where its JSON goes.
+std::vector<std::string> command_of(const Replay& replay, int steps, const std::string& report);
+
+struct Measured {
+  Replay replay;
+  double compute_ms = 0;
+  std::vector<double> step_ms;  // [repeats]
+  [[nodiscard]] double median_ms() const;
+  [[nodiscard]] double spread() const;  // between the fastest and the slowest repeat, relative to the median
+};
+
+// The hosts of a replay: all on one machine with so many cores.
+Cluster replay_cluster(const Replay& replay, int cores, const Costs& costs, double latency_us);
+Result<double> predicted_ms(const Measured& measured, int cores, const Costs& costs, double latency_us);
+
+struct Calibration {
+  Costs costs;
+  double latency_us = 40;  // one way, between namespaces
+  int tries = 0;
+};
+// Changes one number after the other as long as the squares of the relative errors become smaller.
+Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin);
+
+struct Validation {
+  Calibration calibration;
+  int cores = 0;
+  std::vector<Measured> measured;
+  std::vector<double> predicted_ms;  // [measured]
+};
+std::string page(const Validation& validation);
+std::string json(const Validation& validation);
+
+}  // namespace rueda::simulate
