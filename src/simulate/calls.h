@@ -1,4 +1,4 @@
-// How long calls take under virtual time: message by message, or by the formulas of the cost model. Pure and
+// How long calls take under virtual time: message by message, or call by call. Pure and
 // deterministic; one thread.
 #pragma once
 
@@ -56,9 +56,11 @@ inline constexpr Nanos kNever = INT64_MAX;
 
 // Every message of every call; for up to kMostMessageRanks ranks.
 inline constexpr int kMostMessageRanks = 64;
-std::unique_ptr<Calls> make_message_calls(const Layout& layout, const Costs& costs, CallOptions options);
-// A call begins when its last rank has started it, and takes as long as schedule/cost.h says; calls that run
-// at once share the links.
-std::unique_ptr<Calls> make_formula_calls(const Layout& layout, const Costs& costs, CallOptions options);
+std::unique_ptr<Calls> make_message_calls(const Layout& layout, const Costs& costs,
+                                          const CallOptions& options);
+// A call begins when its last rank has started it, and takes as long as one that runs alone (call_prices.h);
+// calls that run at once share the links.
+std::unique_ptr<Calls> make_priced_calls(const Layout& layout, const Costs& costs,
+                                         const CallOptions& options);
 
 }  // namespace rueda::simulate

@@ -1,10 +1,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "rueda/base/check.h"
-#include "rueda/schedule/algorithm.h"
 #include "rueda/schedule/start_barrier.h"
-#include "simulate/calls.h"
+#include "simulate/call_prices.h"
 #include "simulate/specs.h"
 
 namespace rueda::simulate {
@@ -18,17 +16,13 @@ Nanos nanos_of(double us) { return std::isfinite(us) ? static_cast<Nanos>(std::l
 
 class MessageCalls final : public Calls {
  public:
-  MessageCalls(const Layout& layout, const Costs& costs, CallOptions options)
-      : topology_(layout.topology),
-        options_(std::move(options)),
+  MessageCalls(const Layout& layout, const Costs& costs, const CallOptions& options)
+      : ranks_(layout.topology.size()),
         costs_(costs),
+        prices_(layout, costs, options),
         traffic_(layout.network, layout.topology.host_of, layout.topology.reduce_gbps,
-                 {.message_us = costs.message_us,
-                  .byte_ns = costs.byte_ns,
-                  .machine_of = layout.machine_of,
-                  .cores = layout.cores}),
-        members_(static_cast<size_t>(layout.topology.size())) {
-    topology_.chunk_bytes = options_.chosen_for.chunk_bytes = options_.chunk_bytes;
+                 core_costs(layout, costs)),
+        members_(layout.topology.host_of.size()) {
     std::iota(members_.begin(), members_.end(), 0);
   }
 
@@ -62,7 +56,7 @@ class MessageCalls final : public Calls {
         continue;
       }
       ended.push_back({.rank = one.member, .place = place, .at = nanos_of(one.at_us + open.pack_us)});
-      if (++open.ended < topology_.size()) continue;
+      if (++open.ended < ranks_) continue;
       for (const Traffic::CallKey key : open.phases) place_of_.erase(key);
       open_.erase(place);
     }
@@ -82,46 +76,31 @@ class MessageCalls final : public Calls {
   void begin(Open& open, const CallPlace& place, const control::Bucket& bucket, bool is_planned) {
     const schedule::Spec spec = spec_of(bucket);
     const size_t tensors = bucket.entries.size();
-    if (is_planned && schedule::needs_start_barrier(spec, tensors, topology_.size(), schedule::kCopiedBytes))
-      open.phases.push_back(traffic_.open(plan_of(barrier_spec()), members_));
-    const std::shared_ptr<const TrafficPlan> plan = plan_of(spec);
+    if (is_planned && schedule::needs_start_barrier(spec, tensors, ranks_, schedule::kCopiedBytes))
+      open.phases.push_back(traffic_.open(prices_.plan_of(barrier_spec()), members_));
+    const std::shared_ptr<const TrafficPlan> plan = prices_.plan_of(spec);
     open.phases.push_back(traffic_.open(plan, members_));
     if (tensors > 1) open.pack_us = bytes_of(bucket) / (costs_.copy_gbps * 1e3);
     ++algorithms_[std::string(plan->algorithm())];
     for (const Traffic::CallKey key : open.phases) place_of_.emplace(key, place);
   }
 
-  std::shared_ptr<const TrafficPlan> plan_of(const schedule::Spec& spec) {
-    const std::pair key(spec.what, spec.count);
-    std::shared_ptr<const TrafficPlan>& plan = plans_[key];
-    if (plan) return plan;
-    const auto choice = schedule::choose(spec, options_.chosen_for, options_.algorithm);
-    RUEDA_CHECK(choice.is_ok(), "an allreduce always has an algorithm");
-    std::vector<schedule::Schedule> schedules;
-    for (const Rank rank : members_) {
-      schedules.push_back(choice.value().algorithm->build(spec, topology_, rank));
-      schedules.back().name = choice.value().algorithm->name;
-    }
-    plan = std::make_shared<const TrafficPlan>(spec, std::move(schedules));
-    return plan;
-  }
-
-  schedule::Topology topology_;
-  CallOptions options_;
+  Rank ranks_;
   Costs costs_;
+  CallPrices prices_;
   Traffic traffic_;
   std::vector<Rank> members_;
   std::map<CallPlace, Open> open_;
   std::map<Traffic::CallKey, CallPlace> place_of_;
-  std::map<std::pair<Collective, int64_t>, std::shared_ptr<const TrafficPlan>> plans_;
   std::map<std::string, int64_t> algorithms_;
   std::vector<Traffic::Ended> ended_;
 };
 
 }  // namespace
 
-std::unique_ptr<Calls> make_message_calls(const Layout& layout, const Costs& costs, CallOptions options) {
-  return std::make_unique<MessageCalls>(layout, costs, std::move(options));
+std::unique_ptr<Calls> make_message_calls(const Layout& layout, const Costs& costs,
+                                          const CallOptions& options) {
+  return std::make_unique<MessageCalls>(layout, costs, options);
 }
 
 }  // namespace rueda::simulate

@@ -100,7 +100,7 @@ Result<Run> run_job(const Case& one, unsigned causes, int steps) {
       .algorithm = request.algorithm, .channels = options.channels, .chosen_for = chosen_for};
   const std::unique_ptr<Calls> calls = is_by_message(request, options.ranks, one.cluster.hosts.size())
                                            ? make_message_calls(layout, costs, call_options)
-                                           : make_formula_calls(layout, costs, call_options);
+                                           : make_priced_calls(layout, costs, call_options);
   Result<JobResult> result = Job(one.program, options, *calls).run();
   if (!result.is_ok()) return result.status();
   Run run{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};

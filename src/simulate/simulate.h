@@ -17,7 +17,7 @@ namespace rueda::simulate {
 enum class Detail {
   kAuto,     // messages for up to kMostMessageRanks ranks, calls for more
   kMessage,  // every message of every call
-  kCall      // a call takes as long as the cost model says
+  kCall      // a call takes as long as one that runs alone
 };
 
 struct Request {

@@ -1,6 +1,7 @@
 #include "rueda/schedule/traffic.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -13,9 +14,9 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
-// How many times longer bytes take to a host to which so many others send at this moment. Between hosts of 1 Gbit/s two
-// flows share a port without loss; an allreduce of 16 MiB by the direct algorithm took 1.2 times its bytes' time with 3
-// senders to each receiver, 2.4 times with 7. Larger numbers were not measured.
+// How many times longer bytes take to a host to which so many others send at this moment. Between hosts of 1
+// Gbit/s two flows share a port without loss; an allreduce of 16 MiB by the direct algorithm took 1.2 times
+// its bytes' time with 3 senders to each receiver, 2.4 times with 7. Larger numbers were not measured.
 double incast(int32_t senders) {
   constexpr int32_t kFirst = 3, kMeasured = 7;
   if (senders < kFirst) return 1;
@@ -64,11 +65,11 @@ Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gb
       reduce_gbps_(reduce_gbps),
       costs_(std::move(costs)) {
   const size_t ranks = host_of_.size(), hosts = network_.port_gbps.size();
-  for (std::vector<double>* of_ranks : {&out_, &in_, &core_}) of_ranks->resize(ranks);
-  for (std::vector<double>* of_hosts : {&host_out_, &host_in_, &use_.port_out, &use_.port_in})
-    of_hosts->resize(hosts);
-  pair_.resize(hosts * hosts);
+  core_.resize(ranks);
+  for (std::vector<double>* of_hosts : {&use_.port_out, &use_.port_in}) of_hosts->resize(hosts);
+  senders_.resize(hosts);
   in_line_.resize(hosts * hosts);
+  resources_.resize(2 * (ranks + hosts) + hosts * hosts);
   for (const int32_t count : costs_.cores) cores_.emplace_back(static_cast<size_t>(count));
   use_.cores.resize(costs_.machine_of.empty() ? ranks : cores_.size());
 }
@@ -95,6 +96,10 @@ void Traffic::advance(std::vector<Ended>& ended) {
   const Event event = events_.top();
   events_.pop();
   ended_ = &ended;
+  if (event.what == What::kFree) {
+    look_at_waiting(static_cast<size_t>(event.index), event.at);
+    return drop_ended();
+  }
   Call& call = find(event.call);
   --call.events;
   switch (event.what) {
@@ -112,6 +117,8 @@ void Traffic::advance(std::vector<Ended>& ended) {
       break;
     case What::kLocal:
       compute(call, event);
+      break;
+    case What::kFree:
       break;
   }
   drop_ended();
@@ -213,19 +220,15 @@ void Traffic::transfer(Call& call, Event event) {
   const Rank from = call.members[channel.from], to = call.members[channel.to];
   const int32_t from_host = host_of_[from], to_host = host_of_[to];
   const bool is_local = from_host == to_host;
-  const size_t pair = static_cast<size_t>(to_host) * host_in_.size() + static_cast<size_t>(from_host);
-  double start = std::max({event.at, out_[from], in_[to]});
-  if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host], pair_[pair]});
-  int32_t& in_line = in_line_[pair];
-  if (!event.is_in_line) ++in_line;
-  if (start > event.at) {  // others may be ready before the link is free: decide again then
-    event.at = start;
-    event.is_in_line = true;
-    push(call, event);
-    return;
-  }
-  const double slowdown = is_local ? 1 : incast(senders_to(to_host));
-  --in_line;
+  const size_t pair = pair_of(from_host, to_host);
+  if (!event.is_in_line && ++in_line_[pair] == 1 && !is_local) ++senders_[to_host];
+  event.is_in_line = true;
+  const std::array<size_t, 5> needed = {out_of(from), into(to), port_out_of(from_host), port_into(to_host),
+                                        link_of(pair)};
+  for (const size_t resource : std::span(needed).first(is_local ? 2 : 5))
+    if (resources_[resource].free > event.at) return wait_for(resource, event);
+  const double start = event.at, slowdown = is_local ? 1 : incast(senders_[to_host]);
+  if (--in_line_[pair] == 0 && !is_local) --senders_[to_host];
   const int32_t step = channel.sends[event.index];
   const LinkCost& link = network_.link(from_host, to_host);
   const double bytes = call.plan->nodes_[channel.from][step].bytes;
@@ -236,14 +239,14 @@ void Traffic::transfer(Call& call, Event event) {
     const double left = start + slowdown * bytes / (network_.port_gbps[from_host] * 1e3);
     const double came = start + slowdown * bytes / (network_.port_gbps[to_host] * 1e3);
     sent = std::max({sent, left, came});
-    host_out_[from_host] = left;
-    host_in_[to_host] = came;
-    pair_[pair] = sent;
+    resources_[port_out_of(from_host)].free = left;
+    resources_[port_into(to_host)].free = came;
+    resources_[link_of(pair)].free = sent;
     use_.port_out[from_host] += left - start;
     use_.port_in[to_host] += came - start;
   }
-  out_[from] = sent + gap_us(link);
-  in_[to] = sent;
+  resources_[out_of(from)].free = sent + gap_us(link);
+  resources_[into(to)].free = sent;
   Event arrival = event;
   arrival.at = sent + link.latency_us;
   arrival.what = What::kArrive;
@@ -262,10 +265,38 @@ void Traffic::arrive(Call& call, const Event& event) {
   take_arrivals(call, event.call, event.channel);
 }
 
-int32_t Traffic::senders_to(int32_t host) const {
-  const auto first = in_line_.begin() + static_cast<std::ptrdiff_t>(host * host_in_.size());
-  const auto last = first + static_cast<std::ptrdiff_t>(host_in_.size());
-  return static_cast<int32_t>(std::count_if(first, last, [](int32_t waiting) { return waiting > 0; }));
+void Traffic::wait_for(size_t resource, Event event) {
+  ++find(event.call).events;
+  std::vector<Event>& waiting = resources_[resource].waiting;
+  waiting.push_back(event);
+  std::ranges::push_heap(waiting, std::greater<>(), &Event::order);
+  wake(resource);
+}
+
+void Traffic::wake(size_t resource) {
+  Resource& one = resources_[resource];
+  if (one.is_woken || one.waiting.empty()) return;
+  one.is_woken = true;
+  events_.push({.at = one.free,
+                .order = one.waiting.front().order,
+                .index = static_cast<int32_t>(resource),
+                .what = What::kFree});
+}
+
+// Messages go in the order in which they were ready. One that lacks something else waits for that.
+void Traffic::look_at_waiting(size_t resource, double now) {
+  Resource& one = resources_[resource];
+  one.is_woken = false;
+  while (!one.waiting.empty() && one.free <= now) {
+    std::ranges::pop_heap(one.waiting, std::greater<>(), &Event::order);
+    Event event = one.waiting.back();
+    one.waiting.pop_back();
+    Call& call = find(event.call);
+    --call.events;
+    event.at = now;
+    transfer(call, event);
+  }
+  wake(resource);
 }
 
 void Traffic::compute(Call& call, const Event& event) {

@@ -109,17 +109,25 @@ class Traffic {
     int64_t events = 0;  // that are to come
     bool is_abandoned = false;
   };
-  enum class What : uint8_t { kJoin, kSend, kTransfer, kArrive, kLocal };
+  enum class What : uint8_t { kJoin, kSend, kTransfer, kArrive, kLocal, kFree };
   struct Event {
     double at = 0;
     int64_t order = 0;  // breaks ties the same way every time
     CallKey call = 0;
     int32_t channel = -1;  // kSend, kTransfer, kArrive
     Rank member = 0;
-    int32_t index = 0;  // of the message in its channel, or of the step
+    int32_t index = 0;  // of the message in its channel, or of the step; kFree: the resource
     What what = What::kLocal;
     bool is_in_line = false;  // a message that waits for its turn
     bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  // What one message uses at a time: a direction of a rank, or of a host to other hosts, or a link between
+  // two hosts.
+  struct Resource {
+    double free = 0;             // when
+    std::vector<Event> waiting;  // a heap: the earliest order first
+    bool is_woken = false;       // an event is under way that looks at what waits
   };
 
   [[nodiscard]] Call& find(CallKey call) { return calls_[call - first_call_]; }
@@ -130,25 +138,36 @@ class Traffic {
   void take_arrivals(Call& call, CallKey key, int32_t channel);
   void send(Call& call, const Event& event);
   void transfer(Call& call, Event event);
+  void wait_for(size_t resource, Event event);
+  void wake(size_t resource);
+  void look_at_waiting(size_t resource, double now);
   void arrive(Call& call, const Event& event);
   void compute(Call& call, const Event& event);
   void complete(Call& call, CallKey key, Rank member, int32_t step, double at);
   void end(Call& call, CallKey key, Rank member);
   double work(Rank rank, double at, double us);
-  [[nodiscard]] int32_t senders_to(int32_t host) const;
   [[nodiscard]] double end_us(double bytes) const { return costs_.message_us + costs_.byte_ns * bytes / 1e3; }
 
   Network network_;
   std::vector<int32_t> host_of_;
   double reduce_gbps_;
   CoreCosts costs_;
-  // When each is free again: the two directions of a rank, the core of a rank, the two directions of a host
-  // to other hosts, the cores of a machine.
-  std::vector<double> out_, in_, core_, host_out_, host_in_;
-  std::vector<std::vector<double>> cores_;
-  std::vector<double> pair_;      // … and the link [receiving host * hosts + sending host]
-  std::vector<int32_t> in_line_;  // [receiving host * hosts + sending host] messages that are ready to go
-  std::deque<Call> calls_;        // from first_call_ on
+  [[nodiscard]] size_t out_of(Rank rank) const { return static_cast<size_t>(rank); }
+  [[nodiscard]] size_t into(Rank rank) const { return host_of_.size() + static_cast<size_t>(rank); }
+  [[nodiscard]] size_t port_out_of(int32_t host) const {
+    return 2 * host_of_.size() + static_cast<size_t>(host);
+  }
+  [[nodiscard]] size_t port_into(int32_t host) const { return port_out_of(host) + senders_.size(); }
+  [[nodiscard]] size_t pair_of(int32_t from_host, int32_t to_host) const {
+    return static_cast<size_t>(to_host) * senders_.size() + static_cast<size_t>(from_host);
+  }
+  [[nodiscard]] size_t link_of(size_t pair) const { return 2 * (host_of_.size() + senders_.size()) + pair; }
+  std::vector<Resource> resources_;         // by the functions above
+  std::vector<int32_t> in_line_;            // [pair_of()] messages that are ready to go
+  std::vector<int32_t> senders_;            // [host] other hosts that have some for it
+  std::vector<double> core_;                // [ranks] when its core is free
+  std::vector<std::vector<double>> cores_;  // [machine] when each core is
+  std::deque<Call> calls_;                  // from first_call_ on
   CallKey first_call_ = 1;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Ended>* ended_ = nullptr;  // while advance() runs

@@ -1,0 +1,48 @@
+// How long one call takes when nothing else runs: its messages under virtual time, or what the library's cost
+// model says of calls in shared memory. Calls of equal specs are priced once. One thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "rueda/schedule/algorithm.h"
+#include "rueda/schedule/traffic.h"
+#include "simulate/calls.h"
+
+namespace rueda::simulate {
+
+struct CallPrice {
+  double latency_us = 0;   // of the same call with next to nothing in it
+  double transfer_us = 0;  // what its bytes add
+  schedule::Traffic::Use busy_us = {};
+  std::string_view algorithm = "";
+};
+
+class CallPrices {
+ public:
+  CallPrices(const Layout& layout, const Costs& costs, const CallOptions& options);
+  const CallPrice& of(const schedule::Spec& spec);
+  // The schedules of all ranks, by the algorithm that the library chooses.
+  std::shared_ptr<const schedule::TrafficPlan> plan_of(const schedule::Spec& spec);
+
+ private:
+  [[nodiscard]] const schedule::Algorithm& algorithm_for(const schedule::Spec& spec) const;
+  [[nodiscard]] std::shared_ptr<const schedule::TrafficPlan> build(const schedule::Algorithm& algorithm,
+                                                                   const schedule::Spec& spec) const;
+  [[nodiscard]] CallPrice price(const schedule::Spec& spec) const;
+  [[nodiscard]] CallPrice price_in_shared_memory(const schedule::Spec& spec) const;
+  double run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
+             schedule::Traffic::Use& busy_us) const;
+
+  Layout layout_;
+  Costs costs_;
+  CallOptions options_;
+  std::map<std::pair<Collective, int64_t>, CallPrice> known_;
+  std::map<std::pair<Collective, int64_t>, std::shared_ptr<const schedule::TrafficPlan>> plans_;
+};
+
+schedule::CoreCosts core_costs(const Layout& layout, const Costs& costs);
+
+}  // namespace rueda::simulate

@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <cmath>
+
+#include "rueda/schedule/start_barrier.h"
+#include "simulate/call_prices.h"
+#include "simulate/specs.h"
+
+namespace rueda::simulate {
+namespace {
+
+// A call has a part that grows with its bytes, which shares the links (or the cores) with other calls, and a
+// latency, which does not.
+class PricedCalls final : public Calls {
+ public:
+  PricedCalls(const Layout& layout, const Costs& costs, const CallOptions& options)
+      : ranks_(layout.topology.size()), costs_(costs), prices_(layout, costs, options) {}
+
+  void start(Rank, const CallPlace& place, const control::Bucket& bucket, bool is_planned,
+             Nanos now) override {
+    const auto [at, is_new] = open_.try_emplace(place);
+    Open& open = at->second;
+    if (is_new) begin(open, bucket, is_planned);
+    if (++open.starters < ranks_) return;
+    move_to(now);
+    open.is_running = true;
+    open.latency_end = static_cast<double>(now) / 1e3 + open.latency_us;
+  }
+
+  void cancel(const CallPlace& place) override { open_.erase(place); }
+
+  [[nodiscard]] Nanos next() const override {
+    double first = INFINITY;
+    const auto sharing = static_cast<double>(transfers());
+    for (const auto& [place, open] : open_)
+      if (open.is_running)
+        first = std::min(first, is_moving(open) ? now_us_ + open.left_us * sharing : open.latency_end);
+    return std::isfinite(first) ? static_cast<Nanos>(std::ceil(first * 1e3)) : kNever;
+  }
+
+  void advance(std::vector<CallEnd>& ended) override {
+    const Nanos at = next();
+    move_to(at);
+    for (auto one = open_.begin(); one != open_.end();) {
+      const Open& open = one->second;
+      if (!open.is_running || open.latency_end > now_us_ || open.left_us > 0) {
+        ++one;
+        continue;
+      }
+      for (Rank rank = 0; rank < ranks_; ++rank)
+        ended.push_back({.rank = rank, .place = one->first, .at = at});
+      one = open_.erase(one);
+    }
+  }
+
+  [[nodiscard]] CallsUse use() const override { return {.busy_us = busy_, .algorithms = algorithms_}; }
+
+ private:
+  struct Open {
+    Rank starters = 0;
+    bool is_running = false;
+    double latency_us = 0, left_us = 0;
+    double latency_end = 0;  // then its bytes move
+  };
+
+  [[nodiscard]] bool is_moving(const Open& open) const {
+    return open.is_running && open.latency_end <= now_us_ && open.left_us > 0;
+  }
+  [[nodiscard]] int64_t transfers() const {
+    return std::ranges::count_if(open_, [this](const auto& one) { return is_moving(one.second); });
+  }
+
+  // Calls whose bytes move share the links evenly.
+  void move_to(Nanos now) {
+    const double us = static_cast<double>(now) / 1e3, passed = us - now_us_;
+    const auto sharing = static_cast<double>(transfers());
+    for (auto& [place, open] : open_) {
+      if (!is_moving(open)) continue;
+      open.left_us -= passed / sharing;
+      if (open.left_us < 1e-3) open.left_us = 0;
+    }
+    now_us_ = us;
+  }
+
+  void begin(Open& open, const control::Bucket& bucket, bool is_planned) {
+    const schedule::Spec spec = spec_of(bucket);
+    const size_t tensors = bucket.entries.size();
+    const CallPrice& price = prices_.of(spec);
+    open.latency_us = price.latency_us + costs_.call_us;
+    open.left_us = price.transfer_us;
+    add(price.busy_us);
+    ++algorithms_[std::string(price.algorithm)];
+    if (tensors > 1) open.latency_us += 2 * bytes_of(bucket) / (costs_.copy_gbps * 1e3);
+    if (is_planned && schedule::needs_start_barrier(spec, tensors, ranks_, schedule::kCopiedBytes))
+      open.latency_us += prices_.of(barrier_spec()).latency_us;
+  }
+
+  void add(const schedule::Traffic::Use& more) {
+    const auto sum = [](std::vector<double>& all, const std::vector<double>& add) {
+      all.resize(std::max(all.size(), add.size()));
+      for (size_t i = 0; i < add.size(); ++i) all[i] += add[i];
+    };
+    sum(busy_.port_out, more.port_out);
+    sum(busy_.port_in, more.port_in);
+    sum(busy_.cores, more.cores);
+  }
+
+  Rank ranks_;
+  Costs costs_;
+  CallPrices prices_;
+  double now_us_ = 0;
+  std::map<CallPlace, Open> open_;
+  std::map<std::string, int64_t> algorithms_;
+  schedule::Traffic::Use busy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Calls> make_priced_calls(const Layout& layout, const Costs& costs,
+                                         const CallOptions& options) {
+  return std::make_unique<PricedCalls>(layout, costs, options);
+}
+
+}  // namespace rueda::simulate
