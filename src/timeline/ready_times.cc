@@ -63,11 +63,16 @@ std::vector<Submissions> by_step(const StepEvents& events) {
   return steps;
 }
 
-void add_step(Submissions step, const ComputingClock& clock, Nanos begin, ReadyTimes& out) {
-  std::unordered_map<std::string_view, int> seen;
+// How often each name comes.
+using Counts = std::unordered_map<std::string_view, int64_t>;
+
+// rare: a name that comes less often is one with a running number, if it has any.
+void add_step(Submissions step, const Counts& counts, int64_t rare, const ComputingClock& clock, Nanos begin,
+              ReadyTimes& out) {
+  std::unordered_map<std::string, int> seen;
   for (const Submission& each : step) {
-    const int times = ++seen[each.name];
-    std::string name = times == 1 ? std::string(each.name) : fmt::format("{} ({})", each.name, times);
+    std::string name = counts.at(each.name) < rare ? without_number(each.name) : std::string(each.name);
+    if (const int times = ++seen[name]; times > 1) name += fmt::format(" ({})", times);
     const auto [at, is_new] = out.tensors.try_emplace(std::move(name));
     ReadyTensor& tensor = at->second;
     if (is_new) tensor.first = out.tensors.size();
@@ -100,10 +105,12 @@ ReadyTimes ready_times_of(StepEvents events, bool knows_waits) {
     if (!steps[k].empty() && !events.marks[k].follows_gap && !events.marks[k + 1].follows_gap)
       whole.push_back(k);
   out.steps = std::ssize(whole);
+  Counts counts;
+  for (const Submission& each : events.submissions) ++counts[each.name];
   for (const int64_t warm_ups = warm_ups_of(out.steps); const size_t k : whole) {
     if (static_cast<int64_t>(k) <= warm_ups) continue;
     out.computed_ms.push_back(static_cast<double>(clock.at(ends[k]) - clock.at(ends[k - 1])) / 1e6);
-    add_step(steps[k], clock, ends[k - 1], out);
+    add_step(steps[k], counts, out.steps / 2, clock, ends[k - 1], out);
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "timeline/step_events.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -31,7 +32,7 @@ class Reader {
     const bool is_of_step = !events_.marks.empty() && tensor.submitted >= events_.marks.front().when;
     if (!is_whole || !is_of_step) return;
     if (const std::string why = unfit(tensor); !why.empty()) {
-      left_out_[why].insert(tensor.name);
+      left_out_[why].insert(without_number(tensor.name));
       return;
     }
     if (const int64_t bytes = bytes_of(tensor.result); bytes > 0)
@@ -74,6 +75,18 @@ int64_t elements_of(std::string_view shape) {
 }
 
 }  // namespace
+
+std::string without_number(std::string_view name) {
+  for (const std::string_view before : {std::string_view(".noname."), std::string_view(" ")}) {
+    const size_t at = name.rfind(before);
+    if (at == std::string_view::npos) continue;
+    const size_t from = at + before.size(),
+                 end = std::min(name.find_first_not_of("0123456789", from), name.size());
+    if (end == from || (end < name.size() && name[end] != '/' && name[end] != '_')) continue;
+    return std::string(name.substr(0, from)) + '#' + std::string(name.substr(end));
+  }
+  return std::string(name);
+}
 
 int64_t bytes_of(std::string_view result) {
   const size_t space = result.find(' ');

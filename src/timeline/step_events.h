@@ -29,7 +29,7 @@ struct Mark {
 };
 
 // Names of tensors that a workload cannot have, by why: "of a process set".
-using LeftOut = std::map<std::string, std::set<std::string_view>>;
+using LeftOut = std::map<std::string, std::set<std::string>>;
 
 struct StepEvents {
   std::vector<Mark> marks;              // in order
@@ -40,6 +40,11 @@ struct StepEvents {
 
 // Reads until there are more steps or tensors than a workload needs.
 Result<StepEvents> read_step_events(const RankFile& file, Epoch epoch, Names& names, LeftOut& left_out);
+
+// The name of an operation that the program did not name, without its running number:
+// "allreduce.noname.17_1of2"
+// -> "allreduce.noname.#_1of2", "group/all_reduce 17" -> "group/all_reduce #". Others as they are.
+std::string without_number(std::string_view name);
 
 // Of the result that a record describes: "float32 [2, 3]" -> 24. 0: it has no elements, or is not understood.
 int64_t bytes_of(std::string_view result);

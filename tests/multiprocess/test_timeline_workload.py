@@ -107,7 +107,8 @@ for step in range(14):
     handles = []
     for i, gradient in enumerate(gradients):
         time.sleep(0.005)
-        handles.append(hvd.allreduce_async(gradient, name=f"g{i}" if how != "unnamed" else None))
+        name = {"unnamed": None, "renamed": f"g{i}.{step}"}.get(how, f"g{i}")
+        handles.append(hvd.allreduce_async(gradient, name=name))
     for handle in handles:
         hvd.synchronize(handle)
     if how != "unmarked":
@@ -156,13 +157,19 @@ def test_waiting_for_a_late_rank_is_no_computing_and_spreads_the_ranks(tmp_path:
     ("how", "said"),
     [
         ("unmarked", "hvd.mark_step() at the end of each step"),
-        ("unnamed", "No allreduce recurs under the same name"),
+        ("renamed", "No allreduce recurs under the same name"),
     ],
 )
 def test_what_a_program_does_not_say_is_named(how: str, said: str, tmp_path: Path) -> None:
     run_numpy(tmp_path, how, RUEDA_TIMELINE=str(tmp_path / "t.json"))
     done = workload(str(tmp_path / "t.json"))
     assert done.returncode == 1 and said in done.stderr and not done.stdout
+
+
+def test_tensors_without_a_name_are_told_apart_by_their_order(tmp_path: Path) -> None:
+    run_numpy(tmp_path, "unnamed", RUEDA_TIMELINE=str(tmp_path / "t.json"))
+    made = made_of(workload(str(tmp_path / "t.json")))
+    assert made["parameters"] == [["allreduce.noname.#", 1000], ["allreduce.noname.# (2)", 1000]]
 
 
 def test_a_flight_record_has_no_tensors_and_the_sentence_says_how_to_record_them(tmp_path: Path) -> None:

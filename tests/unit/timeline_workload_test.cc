@@ -216,6 +216,34 @@ TEST(BytesOf, a_result_are_its_elements_times_its_type) {
     EXPECT_EQ(bytes_of(text), 0) << text;
 }
 
+TEST(WithoutNumber, are_names_that_the_program_did_not_give) {
+  EXPECT_EQ(without_number("allreduce.noname.17"), "allreduce.noname.#");
+  EXPECT_EQ(without_number("grouped_allreduce.noname.17_1of2"), "grouped_allreduce.noname.#_1of2");
+  EXPECT_EQ(without_number("default/all_reduce 17"), "default/all_reduce #");
+  EXPECT_EQ(without_number("default/all_reduce 17/3"), "default/all_reduce #/3");
+  for (const char* name :
+       {"allreduce.layer.17", "allreduce.noname.x", "allreduce.noname.", "a b", "a 1b", ""})
+    EXPECT_EQ(without_number(name), name);
+}
+
+TEST(ReadyTimes, of_unnamed_tensors_are_told_apart_by_their_order_in_a_step) {
+  StepEvents events;
+  std::vector<std::string> names;
+  for (int i = 0; i < 30; ++i) names.push_back("allreduce.noname." + std::to_string(i));
+  for (int step = 0; step < 10; ++step) {
+    events.marks.push_back({ms(100.0 * step), false});
+    for (int i = 0; i < 3; ++i) {
+      const Nanos when = ms(100.0 * step + 10 * (i + 1));
+      events.submissions.push_back({names[static_cast<size_t>(3 * step + i)], 4 + i, when, when, false});
+    }
+  }
+  const ReadyTimes times = ready_times_of(events, true);
+  EXPECT_EQ(times.tensors.size(), 3U);
+  EXPECT_EQ(times.tensors.at("allreduce.noname.#").ready_ms, std::vector<double>(5, 10));
+  EXPECT_EQ(times.tensors.at("allreduce.noname.# (3)").ready_ms, std::vector<double>(5, 30));
+  EXPECT_EQ(times.tensors.at("allreduce.noname.# (3)").bytes, 6);
+}
+
 TEST(ReadyTimes, of_steps_in_which_records_are_missing_are_left_out) {
   StepEvents events;
   for (int step = 0; step < 10; ++step) {
