@@ -19,6 +19,13 @@ constexpr size_t kLeastSteps = 3;  // of which there must be times
 constexpr double kMostSpread = 0.9999;
 constexpr size_t kMostCommand = 120;  // bytes
 
+// Of ranks, of which there may be two: of an even number the mean of the two in the middle.
+double middle_of(const std::vector<double>& values) {
+  std::vector<double> negative(values);
+  for (double& value : negative) value = -value;
+  return (median(values) - median(negative)) / 2;  // median() takes the lower one
+}
+
 // A tensor on all ranks.
 struct JobTensor {
   std::string name;
@@ -26,7 +33,7 @@ struct JobTensor {
   size_t first = 0;
   std::vector<double> ready_ms = {};  // of each rank the median of its steps
   int64_t waited_for = 0, times = 0;
-  [[nodiscard]] double ready() const { return median(ready_ms); }
+  [[nodiscard]] double ready() const { return middle_of(ready_ms); }
   [[nodiscard]] bool is_waited_for() const { return 2 * waited_for > times; }
 };
 
@@ -155,8 +162,8 @@ Result<MadeWorkload> Maker::finish(const std::string& name) && {
   workload::Model& model = made.model;
   model.name = name;
   model.world = job_.size;
-  model.compute_ms = median(computed_ms_);
-  model.spread = workload::Spread{.step = median(step_spreads_), .rank = relative_deviation(computed_ms_)};
+  model.compute_ms = middle_of(computed_ms_);
+  model.spread = workload::Spread{.step = middle_of(step_spreads_), .rank = relative_deviation(computed_ms_)};
   const std::string ranks = static_cast<Rank>(computed_ms_.size()) == job_.size
                                 ? count_text(job_.size, "rank")
                                 : fmt::format("{} of {} ranks", computed_ms_.size(), job_.size);

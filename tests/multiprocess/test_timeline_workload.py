@@ -103,7 +103,7 @@ hvd.init()
 how = os.environ["HOW"]
 gradients = [np.ones(1000, np.float32), np.ones(2000, np.float16)]
 for step in range(14):
-    time.sleep(0.05 if how == "late" and hvd.rank() == 1 else 0.01)
+    time.sleep(0.15 if how == "late" and hvd.rank() == 1 else 0.01)
     handles = []
     for i, gradient in enumerate(gradients):
         time.sleep(0.005)
@@ -132,9 +132,9 @@ def test_waiting_for_a_late_rank_is_no_computing_and_spreads_the_ranks(tmp_path:
     made = json.loads(out.read_text())
     assert made["name"] == "late"
     assert made["parameters"] == [["allreduce.g0", 1000], ["allreduce.g1", 1000]]  # as float32
-    assert made["spread"]["rank"] > 0.3  # 20 and 60 ms
-    # The lower one of two medians is that of rank 0, which waits for 40 ms of each step.
-    assert 20 <= made["compute_ms"] < 60
+    assert made["spread"]["rank"] > 0.3  # 20 and 160 ms
+    # The mean of both. With what rank 0 waits it were 160 ms.
+    assert 90 <= made["compute_ms"] < 140
     burst = [
         RUEDA,
         "bench",

@@ -163,6 +163,14 @@ TEST_F(WorkloadTest, says_how_much_computing_differs_between_steps_and_ranks) {
   EXPECT_NEAR(model.compute_ms, 1.1 * 16, 1e-6);
 }
 
+TEST_F(WorkloadTest, is_the_mean_of_two_ranks) {
+  Plan plan;
+  plan.stretch = [](Rank rank, int64_t) { return 1 + rank; };
+  const workload::Model model = make(plan).value().model;
+  EXPECT_NEAR(model.compute_ms, 1.5 * 16, 1e-6);
+  EXPECT_THAT(model.ready_ms(), Pointwise(DoubleNear(1e-6), {1.5 * 13, 1.5 * 16}));
+}
+
 TEST_F(WorkloadTest, leaves_out_the_steps_that_warm_up) {
   Plan plan{.steps = 8};
   plan.stretch = [](Rank, int64_t step) { return step < 4 ? 10 : 1; };
