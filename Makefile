@@ -33,7 +33,7 @@ bench:
 
 # At a quarter of the usual rate the cores of a small machine are not the limit: docs/bench.md.
 figure: setup
-	@$(VENV) bench/compare --parts replay --rounds 3 --rate 250mbit --out build/bench/figure --figure docs/scaling.svg
+	@$(VENV) bench/compare --parts replay --rounds 3 --rate 250mbit --ready even --out build/bench/figure --figure docs/scaling.svg
 
 wheel:
 	@tools/setup.sh apt

@@ -15,7 +15,7 @@ import json
 import statistics
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
@@ -32,14 +32,22 @@ def sleep_until(when: int) -> None:
     time.sleep(max(0, when - now()) / 1e9)
 
 
-def step(gradients: List[torch.Tensor], compute: int) -> Tuple[int, int]:
-    """Start and end of one step of `compute` nanoseconds of computing, a third of them forward."""
+def ready_times(model: Dict[str, Any], ready: str) -> List[float]:
+    """When each gradient is ready, in milliseconds from the beginning of a step."""
+    if ready == "model" and "ready_ms" in model:
+        return [float(ms) for ms in model["ready_ms"]]
+    compute, count = model["compute_ms"], len(model["parameters"])
+    return [compute / 3 + compute * 2 / 3 * (i + 1) / count for i in range(count)]
+
+
+def step(gradients: List[torch.Tensor], ready: List[int], compute: int) -> Tuple[int, int]:
+    """Start and end of one step of `compute` nanoseconds of computing."""
     start = now()
-    forward, backward = compute // 3, compute - compute // 3
     handles = []
     for i, gradient in enumerate(gradients):
-        sleep_until(start + forward + backward * (i + 1) // len(gradients))
+        sleep_until(start + ready[i])
         handles.append(hvd.allreduce_async_(gradient, name=f"gradient.{i}", op=hvd.Sum))
+    sleep_until(start + compute)
     for handle in handles:
         hvd.synchronize(handle)
     return start, now()
@@ -51,10 +59,14 @@ def main() -> None:
     )
     parser.add_argument("model", type=Path, help="a file of bench/models")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument(
+        "--ready", default="model", choices=["model", "even"], help="as of rueda bench replay"
+    )
     parser.add_argument("--dilation", type=float, default=6.25, help="stretches computing")
     options = parser.parse_args()
     model = json.loads(options.model.read_text())
     compute = int(model["compute_ms"] * options.dilation * 1e6)
+    ready = [int(ms * options.dilation * 1e6) for ms in ready_times(model, options.ready)]
     torch.set_num_threads(1)
     hvd.init()
     gradients = [torch.empty(count) for _, count in model["parameters"]]
@@ -63,7 +75,7 @@ def main() -> None:
         for gradient in gradients:
             gradient.fill_(hvd.rank() + 1)
         hvd.barrier()
-        times.append(step(gradients, compute))
+        times.append(step(gradients, ready, compute))
         # The check would take the cores from ranks that have not finished. No second barrier meets them,
         # because barriers have one name, and a name that recurs tells learned plans where a step ends.
         hvd.allreduce(torch.zeros(1), name="end", op=hvd.Sum)

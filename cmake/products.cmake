@@ -47,7 +47,7 @@ endfunction()
 rueda_tool(doctor LIBRARIES rueda_bench)
 rueda_tool(preflight LIBRARIES rueda_doctor)
 # `rueda timeline` reads what the core has recorded; of the core it knows the format only.
-rueda_tool(timeline LIBRARIES rueda_trace rueda_fmt)
+rueda_tool(timeline LIBRARIES rueda_trace rueda_workload rueda_fmt)
 # `rueda status` and `rueda stacks` ask running processes; of the core they know how to find and ask them.
 rueda_tool(observe LIBRARIES rueda_status rueda_fmt)
 # `rueda simulate` runs the pure parts of the core under virtual time; of the rest of it, nothing is linked.

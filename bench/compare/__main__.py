@@ -158,6 +158,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rate", default="1gbit", help="replay: rate of the links")
     parser.add_argument("--replay-ranks", default="2,4,8", help="replay: numbers of hosts")
+    parser.add_argument(
+        "--ready", default="model", choices=["model", "even"], help="replay: when gradients are ready"
+    )
     parser.add_argument("--steps", type=int, default=4, help="replay: steps measured")
     parser.add_argument("--figure", type=Path, help="replay: where the figure is written as well")
     parser.add_argument("--out", type=Path, default=tools.ROOT / "build" / "bench" / "compare")

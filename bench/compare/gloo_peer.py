@@ -2,13 +2,14 @@
 
     gloo_peer.py OUT RANK SIZE MEETING collective BYTES:CALLS...
     gloo_peer.py OUT RANK SIZE MEETING burst MODEL.json:CALLS
-    gloo_peer.py OUT RANK SIZE MEETING replay MODEL.json:STEPS:COMPUTE_MS
+    gloo_peer.py OUT RANK SIZE MEETING replay MODEL.json:STEPS:COMPUTE_MS:READY
 
 Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to OUT.RANK. In a burst, "each"
-sends every tensor by itself with async_op, "flat" sends all of them as one, and "ddp" sends DDP's buckets (1
-MiB, then 25 MiB). A replay sleeps instead of computing, and sends a bucket of DDP when its last gradient is
-ready. Gradients are views of their buckets, as with DDP(gradient_as_bucket_view=True), which is the faster of
-DDP's two settings because nothing is copied.
+sends every tensor by itself with async_op, "flat" sends all of them as one, and "ddp" sends DDP's buckets
+(1 MiB, then 25 MiB). A replay sleeps instead of computing, and sends a bucket of DDP when its last gradient
+is ready: READY is "model" (as the file says) or "even" (through backward). Gradients are views of their
+buckets, as with DDP(gradient_as_bucket_view=True), which is the faster of DDP's two settings because
+nothing is copied.
 """
 
 from __future__ import annotations
@@ -77,6 +78,15 @@ def read_model(path: str) -> List[int]:
     return [count for _, count in json.loads(Path(path).read_text())["parameters"]]
 
 
+def ready_shares(path: str, ready: str) -> List[float]:
+    """When each gradient is ready, as a share of the step."""
+    model = json.loads(Path(path).read_text())
+    if ready == "model" and "ready_ms" in model:
+        return [ms / model["compute_ms"] for ms in model["ready_ms"]]
+    count = len(model["parameters"])
+    return [1 / 3 + 2 / 3 * (i + 1) / count for i in range(count)]
+
+
 def collectives(job: Job, specs: List[str]) -> None:
     for spec in specs:
         size, calls = map(int, spec.split(":"))
@@ -110,8 +120,9 @@ def burst(job: Job, spec: str) -> None:
 
 
 def replay(job: Job, spec: str) -> None:
-    path, steps, compute_ms = spec.rsplit(":", 2)
+    path, steps, compute_ms, when = spec.rsplit(":", 3)
     counts = read_model(path)
+    shares = ready_shares(path, when)
     whole, _, buckets = gradients(counts)
     last_gradients = [bucket[-1] for bucket in buckets_of(counts)]
     compute = float(compute_ms) / 1e3
@@ -120,9 +131,9 @@ def replay(job: Job, spec: str) -> None:
         start = time.monotonic()
         works = []
         for bucket, last in zip(buckets, last_gradients):
-            share = (last + 1) / len(counts)  # of backward, at which the last gradient of the bucket is ready
-            time.sleep(max(0.0, start + compute / 3 + share * compute * 2 / 3 - time.monotonic()))
+            time.sleep(max(0.0, start + shares[last] * compute - time.monotonic()))
             works.append(dist.all_reduce(bucket, async_op=True))
+        time.sleep(max(0.0, start + compute - time.monotonic()))
         for work in works:
             work.wait()
 

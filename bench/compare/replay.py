@@ -44,7 +44,7 @@ def busy_since(before: Ticks) -> float:
 def rueda_row(options: argparse.Namespace, hosts: int) -> Dict[str, Any]:
     report = options.out / "replay.json"
     arguments = ["replay", "-np", str(hosts), "--rate", options.rate, "--model", options.model]
-    arguments += ["--strategy", "auto", "--iterations", str(options.steps), "--json", str(report)]
+    arguments += ["--ready", options.ready, "--iterations", str(options.steps), "--json", str(report)]
     before = ticks()
     tools.run([tools.rueda_command(), "bench", *arguments], LIMIT_S)
     (row,) = json.loads(report.read_text())["results"]
@@ -53,7 +53,7 @@ def rueda_row(options: argparse.Namespace, hosts: int) -> Dict[str, Any]:
 
 def ddp_row(options: argparse.Namespace, hosts: int, compute_ms: float) -> Dict[str, Any]:
     """DDP's buckets over Gloo on the same hosts, computing as long as rueda's replay did."""
-    spec = f"{tools.model_path(options.model)}:{options.steps}:{compute_ms}"
+    spec = f"{tools.model_path(options.model)}:{options.steps}:{compute_ms}:{options.ready}"
     before = ticks()
     found = links.gloo_between_hosts(options.out, hosts, options.rate, LIMIT_S, "replay", spec)
     return {"efficiency": 1e3 * compute_ms / found["step"], "hosts": hosts, "cores_busy": busy_since(before)}

@@ -1,12 +1,9 @@
 // The gradients of a model in memory, and the ways to sum them over the ranks.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <thread>
 
+#include "bench/placement.h"
 #include "bench/rank.h"
 #include "workload/models.h"
 
@@ -42,7 +39,19 @@ class Exchange {
   virtual Status finish() = 0;
 };
 std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients);
-std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients);
+
+// Parameter servers: what travels, and how much of it at once.
+struct ServerPlan {
+  std::vector<Parcel> parcels = {};
+  int servers = 1;  // at most as many as ranks, and spread over them
+  // Elements of all parcels under way, if there are several: an answer shall not wait behind all pushes, and
+  // each takes memory for all ranks.
+  [[nodiscard]] int64_t most_under_way() const { return 3 * kMostOfServer * servers; }
+  [[nodiscard]] int rank_of(int server, int ranks) const {
+    return static_cast<int>(int64_t{server} * ranks / servers);
+  }
+};
+std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients, ServerPlan plan);
 
 // Sums gradients while the forward pass of the next step runs. It works out of place, so that the values need
 // no refilling, and in parts, first those that the forward pass needs first. One thread.
@@ -70,9 +79,5 @@ class CrossStep {
   Buffer values_;
   std::vector<Flight> flights_;
 };
-
-// How many elements of each tensor each of `servers` servers owns: [tensors][servers]. A large tensor is cut
-// evenly. Any other tensor goes whole to the server with the fewest elements so far. Pure.
-std::vector<std::vector<int32_t>> assign_shards(std::span<const int64_t> counts, int servers);
 
 }  // namespace rueda::bench

@@ -14,6 +14,7 @@ namespace rueda::bench {
 namespace {
 
 using workload::Model;
+using workload::Parameter;
 
 constexpr int kLeastBursts = 5;
 constexpr int kReplaySteps = 6;
@@ -115,24 +116,31 @@ Pace pace_of(const Context& context, const Model& model) {
   return pace;
 }
 
+// The time that one link takes for a byte.
+double link_ms_per_byte(const Context& context) {
+  return 8e3 / (kPayloadShare * static_cast<double>(context.request.rate));
+}
+
 Status replay_row(const Context& context, const Model& model, const Pace& pace, const AllTimes& times) {
   const Summary summary = summarise(times.us);
   const double compute_ms = static_cast<double>(pace.step) / 1e6;
   const int ranks = context.rank.size();
   const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
-  const double ms_per_byte =
-      8e3 * bus_factor("allreduce", hosts) / (kPayloadShare * static_cast<double>(context.request.rate));
+  const double ms_per_byte = bus_factor("allreduce", hosts) * link_ms_per_byte(context);
   const double wire_ms = ms_per_byte * static_cast<double>(model.bytes());
   const double ideal_ms = context.request.cross_step
                               ? std::max(compute_ms, wire_ms)
                               : workload::earliest_end_ms(model, dilation_of(context.request), ms_per_byte);
   const double step_ms = summary.median / 1e3;
+  const bool has_servers = context.job.strategy == "parameter-server";
   return context.report.add({{"model", model.name},
                              {"ranks", ranks},
                              {"hosts", hosts},
                              {"rate_bits", context.request.rate},
                              {"congestion", context.request.congestion},
                              {"strategy", context.job.strategy},
+                             {"servers", has_servers ? context.job.servers.of(ranks) : 0},
+                             {"placement", has_servers ? context.job.placement : ""},
                              {"ready", model.stated_ready_ms.empty() ? "even" : "model"},
                              {"cross_step", context.request.cross_step},
                              {"bytes", model.bytes()},
@@ -202,6 +210,33 @@ Status replay_crossing(const Context& context, const Model& model) {
   return all.is_ok() ? replay_row(context, model, pace, all.value()) : all.status();
 }
 
+// ms_per_byte: of one link.
+Result<ServerPlan> server_plan(const Context& context, const Model& model, double ms_per_byte) {
+  const int ranks = context.rank.size(), servers = context.job.servers.of(ranks);
+  if (servers > ranks)
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("--servers {} is more than there are ranks, {}; each server is on the host of a "
+                    "rank",
+                    servers, ranks));
+  std::vector<int64_t> counts;
+  for (const Parameter& parameter : model.parameters) counts.push_back(parameter.count);
+  if (context.job.placement == "cut")
+    return ServerPlan{.parcels = cut_parcels(counts, servers), .servers = servers};
+  std::vector<double> ready = model.ready_ms();
+  for (double& ms : ready) ms *= dilation_of(context.request);
+  return ServerPlan{.parcels = whole_parcels(counts, servers, ready, 4 * ms_per_byte * (ranks - 1)),
+                    .servers = servers};
+}
+
+Result<std::unique_ptr<Exchange>> make_exchange(const Context& context, const Model& model,
+                                                const Gradients& gradients) {
+  if (context.job.strategy != "parameter-server") return make_allreduces(context.rank, gradients);
+  Result<ServerPlan> plan = server_plan(context, model, link_ms_per_byte(context));
+  if (!plan.is_ok()) return plan.status();
+  return make_parameter_server(context.rank, gradients, std::move(plan).value());
+}
+
 }  // namespace
 
 Status measure_burst(const Context& context) {
@@ -216,17 +251,16 @@ Status measure_replay(const Context& context) {
   Result<Gradients> made = Gradients::make(context.rank, model, context.request.memory.front());
   if (!made.is_ok()) return made.status();
   const Gradients& gradients = made.value();
-  const std::unique_ptr<Exchange> exchange = context.job.strategy == "parameter-server"
-                                                 ? make_parameter_server(context.rank, gradients)
-                                                 : make_allreduces(context.rank, gradients);
+  const Result<std::unique_ptr<Exchange>> exchange = make_exchange(context, model, gradients);
+  if (!exchange.is_ok()) return exchange.status();
   const Pace pace = pace_of(context, model);
   const auto step = [&](Nanos start) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       sleep_until(start + pace.ready[i]);
-      if (Status begun = exchange->begin(i, 0); !begun.is_ok()) return begun;
+      if (Status begun = exchange.value()->begin(i, 0); !begun.is_ok()) return begun;
     }
     sleep_until(start + pace.step);
-    return exchange->finish();
+    return exchange.value()->finish();
   };
   Times times;
   const int steps = replay_steps(context);

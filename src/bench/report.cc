@@ -37,13 +37,21 @@ double number(const Row& row, const char* key) { return row.value(key, 0.0); }
 std::string text(const Row& row, const char* key) { return row.value(key, std::string()); }
 std::string verdict(const Row& row) { return row.value("correct", false) ? "ok" : "WRONG"; }
 
+// "ring", "auto cross-step", "parameter-server", "2 servers, whole"
+std::string strategy_text(const Row& row) {
+  const int servers = row.value("servers", 0);
+  const bool is_usual = servers == row.value("ranks", 0) && text(row, "placement") == "cut";
+  if (servers > 0 && !is_usual)
+    return fmt::format("{} server{}, {}", servers, servers == 1 ? "" : "s", text(row, "placement"));
+  return text(row, "strategy") + (row.value("cross_step", false) ? " cross-step" : "");
+}
+
 std::string replay_line(const Row& row) {
-  return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>9.1f} %{:>9.1f} %  {}",
+  return fmt::format("{:<13}{:>5}  {:<11}{:<18}{:>11}{:>11}{:>11}{:>9.1f} %{:>9.1f} %  {}",
                      text(row, "model"), row.value("ranks", 0), rate_text(row.value("rate_bits", int64_t{0})),
-                     text(row, "strategy") + (row.value("cross_step", false) ? " cross-step" : ""),
-                     us_text(1e3 * number(row, "compute_ms")), us_text(1e3 * number(row, "step_ms")),
-                     us_text(1e3 * number(row, "exposed_ms")), 100 * number(row, "efficiency"),
-                     100 * number(row, "ideal_efficiency"), verdict(row));
+                     strategy_text(row), us_text(1e3 * number(row, "compute_ms")),
+                     us_text(1e3 * number(row, "step_ms")), us_text(1e3 * number(row, "exposed_ms")),
+                     100 * number(row, "efficiency"), 100 * number(row, "ideal_efficiency"), verdict(row));
 }
 
 std::string first_line_of(const char* path, std::string_view key) {
@@ -74,7 +82,7 @@ std::string table_header(std::string_view what) {
     return fmt::format("{:<13}{:>5}  {:<9}{:<10}{:<10}{:>8}{:>11}{:>11}{:>11}{:>8}  {}", "model", "ranks",
                        "memory", "transport", "mode", "tensors", "min", "median", "p99", "GB/s", "result");
   if (what == "replay")
-    return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>11}{:>11}  {}", "model", "ranks",
+    return fmt::format("{:<13}{:>5}  {:<11}{:<18}{:>11}{:>11}{:>11}{:>11}{:>11}  {}", "model", "ranks",
                        "link", "strategy", "compute", "step", "exposed", "efficiency", "ideal", "result");
   return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:<19}{:>6}{:>10}{:>10}{:>10}{:>9}{:>9}  {}",
                      "collective", "ranks", "size", "memory", "transport", "algorithm", "calls", "min",

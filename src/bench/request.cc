@@ -3,11 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 namespace rueda::bench {
+
+namespace {
+
+// The same strategy with each number of servers and each placement; others once.
+std::vector<Job> with_servers(const Job& job, const Request& request) {
+  if (job.strategy != "parameter-server") return {job};
+  std::vector<Job> jobs;
+  std::vector<int> seen;  // two ratios may give the same number
+  for (const ServerCount& servers : request.servers) {
+    if (std::ranges::find(seen, servers.of(job.ranks)) != seen.end()) continue;
+    seen.push_back(servers.of(job.ranks));
+    for (const std::string& placement : request.placements) {
+      Job& one = jobs.emplace_back(job);
+      one.servers = servers;
+      one.placement = placement;
+    }
+  }
+  return jobs;
+}
+
+}  // namespace
 
 std::vector<Job> jobs_of(const Request& request) {
   std::vector<Job> jobs;
@@ -21,14 +43,16 @@ std::vector<Job> jobs_of(const Request& request) {
       for (const std::string& transport : request.transports)
         for (const std::string& mode : modes)
           for (const std::string& strategy : strategies)
-            jobs.push_back({.ranks = ranks,
-                            .transport = transport,
-                            .mode = mode,
-                            .strategy = strategy,
-                            .model = model,
-                            .report = "",
-                            .namespaces = {},
-                            .is_one_machine = true});
+            std::ranges::move(with_servers({.ranks = ranks,
+                                            .transport = transport,
+                                            .mode = mode,
+                                            .strategy = strategy,
+                                            .model = model,
+                                            .report = "",
+                                            .namespaces = {},
+                                            .is_one_machine = true},
+                                           request),
+                              std::back_inserter(jobs));
   return jobs;
 }
 
@@ -57,6 +81,8 @@ std::string encode(const Job& job) {
                         {"transport", job.transport},
                         {"mode", job.mode},
                         {"strategy", job.strategy},
+                        {"servers", {job.servers.servers, job.servers.ranks}},
+                        {"placement", job.placement},
                         {"model", job.model},
                         {"report", job.report},
                         {"namespaces", job.namespaces},
@@ -70,17 +96,22 @@ Result<Job> decode_job(const std::string& text) {
                          "RUEDA_BENCH_JOB is set by rueda bench for its ranks only; "
                          "unset it");
   if (!root.is_object()) return malformed;
-  for (const char* key : {"transport", "mode", "strategy", "model", "report"})
+  for (const char* key : {"transport", "mode", "strategy", "placement", "model", "report"})
     if (!root.contains(key) || !root[key].is_string()) return malformed;
   const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
   if (!root.contains("ranks") || !root["ranks"].is_number_integer() || !root.contains("one_machine") ||
       !root["one_machine"].is_boolean() || !root.contains("namespaces") || !root["namespaces"].is_array() ||
       !std::all_of(root["namespaces"].begin(), root["namespaces"].end(), is_text))
     return malformed;
+  if (!root.contains("servers") || !root["servers"].is_array() || root["servers"].size() != 2 ||
+      !root["servers"][0].is_number_integer() || !root["servers"][1].is_number_integer())
+    return malformed;
   return Job{.ranks = root["ranks"],
              .transport = root["transport"],
              .mode = root["mode"],
              .strategy = root["strategy"],
+             .servers = {.servers = root["servers"][0], .ranks = root["servers"][1]},
+             .placement = root["placement"],
              .model = root["model"],
              .report = root["report"],
              .namespaces = root["namespaces"],

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/sizes.h"
 #include "rueda/base/status.h"
 #include "workload/models.h"
 
@@ -19,18 +20,20 @@ struct Request {
   std::vector<std::string> transports;  // of "auto", "shm", "tcp"
   std::vector<std::string> modes;       // burst: of "fused", "unfused", "planned"
   std::vector<std::string> strategies;  // replay: of "auto", "ring", "two-level", "parameter-server"
-  std::string algorithm;                // "" = rueda's choice
-  int iterations = 0;                   // 0 = as many as fit into `seconds`
-  double seconds = 0.5;                 // for each line of the table
-  std::vector<workload::Model> models;  // burst, replay
-  int64_t rate = 1'000'000'000;         // replay: bits a second of each host's link, each way
-  int per_host = 1;                     // replay: ranks in one namespace
-  bool cross_step = false;              // replay: the next forward waits for each layer's own gradients
-  double dilation = 0;                  // replay: compute time is stretched by this; 0 = see ratio_rate
-  std::string congestion = "reno";      // replay: TCP's congestion control in the namespaces
-  std::vector<std::string> command;     // replay: a program to run on the hosts instead; empty = none
-  std::string json;                     // path; "" = none
-  std::vector<std::string> arguments;   // as given, for the ranks
+  std::vector<ServerCount> servers = {{}};        // replay with parameter servers
+  std::vector<std::string> placements = {"cut"};  // the same: of "cut", "whole"
+  std::string algorithm;                          // "" = rueda's choice
+  int iterations = 0;                             // 0 = as many as fit into `seconds`
+  double seconds = 0.5;                           // for each line of the table
+  std::vector<workload::Model> models;            // burst, replay
+  int64_t rate = 1'000'000'000;                   // replay: bits a second of each host's link, each way
+  int per_host = 1;                               // replay: ranks in one namespace
+  bool cross_step = false;             // replay: the next forward waits for each layer's own gradients
+  double dilation = 0;                 // replay: compute time is stretched by this; 0 = see ratio_rate
+  std::string congestion = "reno";     // replay: TCP's congestion control in the namespaces
+  std::vector<std::string> command;    // replay: a program to run on the hosts instead; empty = none
+  std::string json;                    // path; "" = none
+  std::vector<std::string> arguments;  // as given, for the ranks
 };
 
 // A stretched step on a slow link stands for a normal step on a link of this rate: 25 Gbit/s shared
@@ -44,6 +47,8 @@ inline double dilation_of(const Request& request) {
 struct Job {
   int ranks = 2;
   std::string transport = "auto", mode = "planned", strategy = "auto";
+  ServerCount servers = {};  // of strategy parameter-server, as is placement
+  std::string placement = "cut";
   std::string model;   // burst and replay: workload::Model::name
   std::string report;  // rank 0 appends its rows here, a JSON object a line; "" = only prints
   std::vector<std::string> namespaces;  // replay: where the namespace of each host can be opened

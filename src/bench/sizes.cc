@@ -131,6 +131,38 @@ Result<std::vector<int>> parse_counts(std::string_view text, int least, int most
   return counts;
 }
 
+int ServerCount::of(int all) const {
+  if (ranks == 0) return servers;
+  const auto rounded = (int64_t{2} * all * servers + ranks) / (int64_t{2} * ranks);
+  return static_cast<int>(std::max<int64_t>(rounded, 1));
+}
+
+Result<std::vector<ServerCount>> parse_servers(std::string_view text, int most) {
+  const Result<std::vector<std::string>> words = parse_words(text);
+  if (!words.is_ok()) return words.status();
+  std::vector<ServerCount> counts;
+  for (const std::string& word : words.value()) {
+    ServerCount count;
+    const char* const end = word.data() + word.size();
+    auto [stop, error] = std::from_chars(word.data(), end, count.servers);
+    bool is_right = error == std::errc() && count.servers >= 1 && count.servers <= most;
+    count.ranks = 0;
+    if (is_right && stop != end) {
+      const auto ratio =
+          *stop == ':' ? std::from_chars(stop + 1, end, count.ranks) : std::from_chars_result{};
+      is_right = ratio.ptr == end && ratio.ec == std::errc() && count.ranks >= count.servers;
+    }
+    if (!is_right)
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("{} is no number of servers; give 1 to {}, or a ratio of servers to ranks of at "
+                      "most 1:1, such as 1:4",
+                      word, most));
+    counts.push_back(count);
+  }
+  return counts;
+}
+
 std::string size_text(int64_t bytes) {
   for (const auto& [shift, unit] : {std::pair(30, "GiB"), std::pair(20, "MiB"), std::pair(10, "KiB")})
     if (bytes >= (int64_t{1} << shift) && bytes % (int64_t{1} << shift) == 0)

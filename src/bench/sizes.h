@@ -20,6 +20,14 @@ Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<int64_t>> parse_sizes(std::string_view text);
 Result<std::vector<int>> parse_counts(std::string_view text, int least, int most);
 
+// So many parameter servers, or with `ranks` so many for that many ranks.
+struct ServerCount {
+  int servers = 1, ranks = 1;  // ranks 0: `servers` are the number itself
+  [[nodiscard]] int of(int all) const;
+};
+// "1:4,1:2,8": one server for four ranks, one for two, and eight. At most one for each rank.
+Result<std::vector<ServerCount>> parse_servers(std::string_view text, int most);
+
 std::string size_text(int64_t bytes);  // "64 KiB": the largest unit that divides it
 std::string rate_text(int64_t bits_per_s);
 

@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 9> kSubjects = {"allreduce",     "allgath
 
 struct RawBench {
   std::string ranks, sizes, memory, transport = "auto", mode = "fused,unfused,planned", strategy = "auto";
-  std::string model = "resnet50", rate = "1gbit", ready = "model";
+  std::string model = "resnet50", rate = "1gbit", ready = "model", servers, placement;
 };
 
 std::string has_text(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
@@ -65,6 +65,13 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
   app.add_option("--rate", raw.rate, "replay: rate of each host's link, each way (1gbit)");
   app.add_option("--strategy", raw.strategy,
                  "replay: some of auto, ring, two-level, parameter-server (auto)");
+  app.add_option("--servers", raw.servers,
+                 "parameter-server: how many, or ratios of servers to ranks: 1:1,1:4,2 (1:1)")
+      ->check(has_text);
+  app.add_option("--placement", raw.placement,
+                 "parameter-server: cut (large tensors over all servers), whole (each variable on one, in "
+                 "turns, as TensorFlow 1.x placed them), or both (cut)")
+      ->check(has_text);
   app.add_flag("--cross-step", request.cross_step,
                "replay: the next forward waits for each layer's own gradients, not for all of them");
   app.add_option("--per-host", request.per_host, "replay: ranks on one host (1)")->check(CLI::Range(1, 64));
@@ -108,6 +115,26 @@ Status take_models(const RawBench& raw, bench::Request& request) {
 
 std::string default_sizes(const std::string& what) {
   return what == "latency" ? "4B,64B,1KiB,16KiB" : "4B,1KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB";
+}
+
+Status take_servers(const RawBench& raw, bench::Request& request) {
+  if (raw.servers.empty() && raw.placement.empty()) return Status::ok();
+  if (request.what != "replay" ||
+      std::ranges::find(request.strategies, "parameter-server") == request.strategies.end())
+    return {
+        Code::kInvalidArgument,
+        "--servers and --placement are for replay with --strategy parameter-server; add it, or leave them "
+        "out"};
+  if (!raw.placement.empty())
+    if (Status status = take_words("--placement", raw.placement, {"cut", "whole"}, request.placements);
+        !status.is_ok())
+      return status;
+  if (raw.servers.empty()) return Status::ok();
+  Result<std::vector<bench::ServerCount>> servers =
+      bench::parse_servers(raw.servers, std::ranges::min(request.ranks));
+  if (!servers.is_ok()) return servers.status();
+  request.servers = std::move(servers).value();
+  return Status::ok();
 }
 
 Status complete(const RawBench& raw, bench::Request& request) {
@@ -154,6 +181,7 @@ Status complete(const RawBench& raw, bench::Request& request) {
       (!is_replay || std::ranges::find(request.strategies, "parameter-server") != request.strategies.end()))
     return {Code::kInvalidArgument,
             "--cross-step is for replay with allreduce; leave out parameter-server, or --cross-step"};
+  if (Status status = take_servers(raw, request); !status.is_ok()) return status;
   const bool has_models = is_replay || request.what == "burst";
   return has_models ? take_models(raw, request) : Status::ok();
 }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "cli/parse_error.h"
 #include "observe/gather.h"
 #include "timeline/job.h"
+#include "timeline/make_workload.h"
 #include "timeline/output_file.h"
 #include "timeline/record_files.h"
 #include "timeline/summarize.h"
@@ -28,6 +30,7 @@ constexpr const char* kTimelineHelp = R"(rueda timeline: what a job did, from th
   rueda timeline summary FILE...     where the time of each step went, and what to do about it
   rueda timeline diff BEFORE AFTER   what changed between two jobs
   rueda timeline merge OUT FILE...   one trace for https://ui.perfetto.dev; OUT.json: Chrome's format
+  rueda timeline workload FILE...    what a step computes and exchanges, for rueda bench replay --model
   rueda timeline record OUT [JOB]    the last minute of a running job, from all its ranks, as OUT.rank0.rec, …
 
 FILE is a record file, a folder of record files, or the timeline beside which they lie: a job that ran with
@@ -39,13 +42,10 @@ int fail(const Status& status) {
   return 1;
 }
 
-Result<timeline::Summary> summarize(const std::vector<std::string>& arguments, int64_t epoch) {
-  timeline::Names names;
+Result<timeline::Job> read(const std::vector<std::string>& arguments, int64_t epoch, timeline::Names& names) {
   const Result<std::vector<std::string>> paths = timeline::find_files(arguments);
   if (!paths.is_ok()) return paths.status();
-  const Result<timeline::Job> job = timeline::read_job(paths.value(), epoch, names);
-  if (!job.is_ok()) return job.status();
-  return timeline::summarize(job.value(), names);
+  return timeline::read_job(paths.value(), epoch, names);
 }
 
 Status write_file(const std::string& path, const std::string& text) {
@@ -53,6 +53,13 @@ Status write_file(const std::string& path, const std::string& text) {
   if (Status status = file.open(path); !status.is_ok()) return status;
   if (Status status = file.write(text); !status.is_ok()) return status;
   return file.close();
+}
+
+Result<timeline::Summary> summarize(const std::vector<std::string>& arguments, int64_t epoch) {
+  timeline::Names names;
+  const Result<timeline::Job> job = read(arguments, epoch, names);
+  if (!job.is_ok()) return job.status();
+  return timeline::summarize(job.value(), names);
 }
 
 int summary_command(const std::vector<std::string>& files, int64_t epoch, bool is_json,
@@ -89,6 +96,42 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   if (!merged.is_ok()) return fail(merged);
   tell("timeline", remarks);
   fmt::print("{} is written; open it in https://ui.perfetto.dev\n", out);
+  return 0;
+}
+
+struct Workload {
+  std::vector<std::string> files;
+  int64_t epoch = -1;
+  std::string out;   // "": print it
+  std::string name;  // "": that of the file
+};
+
+int workload_command(const Workload& options) {
+  if (!options.out.empty() && !options.out.ends_with(".json"))
+    return fail({Code::kInvalidArgument, options.out +
+                                             " does not end with .json, by which rueda bench knows a "
+                                             "model's file; name it " +
+                                             options.out + ".json."});
+  timeline::Names names;
+  const Result<timeline::Job> job = read(options.files, options.epoch, names);
+  if (!job.is_ok()) return fail(job.status());
+  std::string name = options.name;
+  if (name.empty())
+    name = std::filesystem::path(options.out.empty() ? "workload" : options.out).stem().string();
+  const Result<timeline::MadeWorkload> made = timeline::make_workload(job.value(), name, names);
+  if (!made.is_ok()) return fail(made.status());
+  tell("timeline", made.value().remarks);
+  const workload::Model& model = made.value().model;
+  const std::string text = workload::text_of(model);
+  if (options.out.empty()) {
+    put(text);
+    return 0;
+  }
+  if (Status status = write_file(options.out, text); !status.is_ok()) return fail(status);
+  put(fmt::format("{} is written: {} in {}, {} of computing; `rueda bench replay --model {}` replays it\n",
+                  options.out, timeline::count_text(std::ssize(model.parameters), "tensor"),
+                  timeline::size_text(model.bytes()), timeline::time_text(model.compute_ms * 1e6),
+                  options.out));
   return 0;
 }
 
@@ -133,6 +176,15 @@ std::string is_epoch(const std::string& text) {
                                                     : text + " is not the number of an epoch; the first is 0";
 }
 
+CLI::App* add_workload(CLI::App& app, Workload& options) {
+  CLI::App* const made = app.add_subcommand("workload", "what a step computes and exchanges");
+  made->add_option("FILE", options.files, "as for summary; the timeline of some 30 steps")->required();
+  made->add_option("-o,--output", options.out, "the file to write, .json; without it, print the workload");
+  made->add_option("--name", options.name, "of the workload (that of the file)");
+  made->add_option("--epoch", options.epoch, "which init of the job, if it had several")->check(is_epoch);
+  return made;
+}
+
 }  // namespace
 
 int timeline_command(const Arguments& arguments) {
@@ -162,6 +214,8 @@ int timeline_command(const Arguments& arguments) {
   CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
   merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();
   merged->add_option("FILE", files, "as for summary")->required();
+  Workload workload;
+  CLI::App* const made = add_workload(app, workload);
   std::string target;
   double timeout_s = observe::kStacksTime_ms / 1e3;
   CLI::App* const recorded = app.add_subcommand("record", "the last minute of a running job");
@@ -178,6 +232,7 @@ int timeline_command(const Arguments& arguments) {
     fmt::print(stderr, "rueda timeline: {}\n", sentence_of(error, app, "rueda timeline"));
     return kUsageError;
   }
+  if (made->parsed()) return workload_command(workload);
   if (recorded->parsed()) return record_command(out, target, timeout_s);
   if (summary->parsed()) return summary_command(files, epoch, is_json, html);
   return diff->parsed() ? diff_command(before, after, is_json) : merge_command(out, files);

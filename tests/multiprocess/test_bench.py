@@ -221,6 +221,15 @@ REFUSED = {
     "unknown memory": (["allreduce", "--memory", "heap"], "choose from shared, private"),
     "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, ucx, tcp"),
     "unknown ready times": (["replay", "--ready", "late"], "choose from model, even"),
+    "servers of nobody": (["replay", "--servers", "1"], "are for replay with --strategy parameter-server"),
+    "more servers than ranks": (
+        ["replay", "--strategy", "parameter-server", "--servers", "3"],
+        "give 1 to 2, or a ratio",
+    ),
+    "unknown placement": (
+        ["replay", "--strategy", "parameter-server", "--placement", "odd"],
+        "choose from cut, whole",
+    ),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
     "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),
     "no ranks": (["allreduce", "-np", "0"], "give 1 to 256"),
@@ -292,6 +301,21 @@ def test_replay_sums_gradients_between_two_name_spaces(tiny: str, tmp_path: Path
         assert row["exposed_ms"] == pytest.approx(row["step_ms"] - row["compute_ms"])
 
 
+def test_parameter_servers_sum_right_whatever_their_number_and_placement(tiny: str, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    out = tmp_path / "out.json"
+    options = ["--rate", "10gbit", "--strategy", "parameter-server", "--servers", "1:1,2,1:3"]
+    options += ["--placement", "cut,whole", "--iterations", "3"]
+    done = bench("replay", "-np", "3", "--model", tiny, *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = results(out)
+    assert [(row["servers"], row["placement"]) for row in rows] == [
+        (servers, placement) for servers in (3, 2, 1) for placement in ("cut", "whole")
+    ]
+    assert all(row["correct"] and row["ranks"] == 3 for row in rows)
+    assert "2 servers, whole" in done.stdout and "1 server, cut" in done.stdout
+
+
 def test_replay_submits_gradients_when_they_are_ready(tmp_path: Path) -> None:
     skip_without_name_spaces()
     model, out = tmp_path / "late.json", tmp_path / "out.json"
@@ -335,15 +359,6 @@ def test_command_runs_on_hosts_with_links_of_their_own() -> None:
         assert [set(line.split(" has ")[1].split()) for line in said if f"{rank} of 2" in line] == [
             {"lo", "net0"}
         ]
-
-
-def test_parameter_servers_of_three_hosts_sum_right(tiny: str, tmp_path: Path) -> None:
-    skip_without_name_spaces()
-    out = tmp_path / "out.json"
-    options = ["--rate", "10gbit", "--strategy", "parameter-server", "--iterations", "2"]
-    done = bench("replay", "-np", "3", "--model", tiny, *options, "--json", str(out))
-    assert done.returncode == 0, done.stderr
-    assert [row["correct"] for row in results(out)] == [True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

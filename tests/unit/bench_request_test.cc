@@ -42,5 +42,28 @@ TEST(AboutTransport, leaves_other_failures_and_choices_of_the_library_alone) {
       "another: --transport auto.");
 }
 
+TEST(Jobs, have_each_number_of_servers_and_each_placement_once) {
+  Request request;
+  request.what = "replay";
+  request.ranks = {2, 8};
+  request.transports = {"auto"};
+  request.strategies = {"auto", "parameter-server"};
+  request.servers = parse_servers("1:1,1:2,1:4", 2).value();
+  request.placements = {"cut", "whole"};
+  std::vector<std::string> found;
+  for (const Job& job : jobs_of(request)) {
+    const Job read = decode_job(encode(job)).value();
+    found.push_back(
+        std::to_string(read.ranks) + " " + read.strategy +
+        (read.strategy == "auto" ? "" : " " + std::to_string(read.servers.of(read.ranks)) + read.placement));
+  }
+  const std::string servers = " parameter-server ";
+  EXPECT_EQ(found, (std::vector<std::string>{"2 auto", "2" + servers + "2cut", "2" + servers + "2whole",
+                                             "2" + servers + "1cut", "2" + servers + "1whole", "8 auto",
+                                             "8" + servers + "8cut", "8" + servers + "8whole",
+                                             "8" + servers + "4cut", "8" + servers + "4whole",
+                                             "8" + servers + "2cut", "8" + servers + "2whole"}));
+}
+
 }  // namespace
 }  // namespace rueda::bench::request_test

@@ -63,5 +63,16 @@ TEST(Counts, outside_of_the_range_are_refused) {
   for (const char* text : {"0", "65", "2x", "2,"}) EXPECT_FALSE(parse_counts(text, 1, 64).is_ok()) << text;
 }
 
+TEST(ServerCounts, are_numbers_or_ratios_to_the_ranks) {
+  const auto counts = parse_servers("1:1,1:4,3:4,8", 8).value();
+  ASSERT_EQ(counts.size(), 4U);
+  for (const auto& [ranks, expected] : std::vector<std::pair<int, std::vector<int>>>{
+           {8, {8, 2, 6, 8}}, {2, {2, 1, 2, 8}}, {1, {1, 1, 1, 8}}, {6, {6, 2, 5, 8}}})
+    for (size_t i = 0; i < counts.size(); ++i)
+      EXPECT_EQ(counts[i].of(ranks), expected[i]) << ranks << " " << i;
+  for (const char* text : {"", "0", "9", "2:1", "1:", ":4", "1:4x", "1:0", "x", "1;4", "-1", "1:-4"})
+    EXPECT_FALSE(parse_servers(text, 8).is_ok()) << text;
+}
+
 }  // namespace
 }  // namespace rueda::bench::sizes_test

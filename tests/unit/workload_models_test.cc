@@ -47,6 +47,26 @@ INSTANTIATE_TEST_SUITE_P(
                       Published{"gpt2", 124'439'808, 148, "ln_f.bias", "wte.weight"}),
     [](const auto& published) { return std::string(published.param.name); });
 
+// The share of the bytes that is ready within the first tenth of backward.
+double early_share(const Model& model) {
+  const std::vector<double> ready = model.ready_ms();
+  const double until = model.forward_ms() + 0.1 * (model.compute_ms - model.forward_ms());
+  int64_t early = 0;
+  for (size_t i = 0; i < ready.size(); ++i) early += ready[i] <= until ? model.parameters[i].count : 0;
+  return static_cast<double>(early) / static_cast<double>(model.total());
+}
+
+TEST(ModelFiles, have_the_ready_times_of_their_multiply_adds) {
+  for (const auto& [name, share] : {std::pair("vgg16", 0.945), std::pair("inception_v3", 0.398)})
+    EXPECT_NEAR(early_share(find_model(name).value()), share, 0.001) << name;
+  for (const std::string& name : model_names()) {
+    const Model model = find_model(name).value();
+    ASSERT_EQ(model.stated_ready_ms.size(), model.parameters.size()) << name;
+    EXPECT_NEAR(model.ready_ms().back(), model.compute_ms, 1e-3) << name;
+    EXPECT_NEAR(model.forward_ms(), model.compute_ms / 3, 1e-3) << name;
+  }
+}
+
 TEST(ModelFiles, are_exactly_those_tested_here) { EXPECT_EQ(model_names().size(), 6U); }
 
 TEST(ModelFiles, unknown_name_lists_those_known) {

@@ -30,7 +30,7 @@ PROGRAMS = {
     "bench": {"base", "store", "launch", "workload"},
     "doctor": {"base", "store", "launch", "bench"},
     "preflight": {"base", "store", "launch", "bench", "doctor"},
-    "timeline": {"base", "trace"},
+    "timeline": {"base", "trace", "workload"},
     "observe": {"base", "status"},
     "cli": {
         "base",
