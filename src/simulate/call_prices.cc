@@ -112,8 +112,18 @@ CallPrice CallPrices::price(const schedule::Spec& spec) {
     price.latency_us = run(algorithm, small, ignored);
     price.transfer_us = std::max(0.0, run(algorithm, spec, price.busy_us) - price.latency_us);
   }
+  price.busiest_us = busiest_of(price.busy_us);
   price.algorithm = algorithm.name;
   return price;
+}
+
+double CallPrices::busiest_of(const Traffic::Use& use) const {
+  double most = 0;
+  for (const std::vector<double>* ports : {&use.port_out, &use.port_in})
+    for (const double us : *ports) most = std::max(most, us);
+  for (size_t i = 0; i < use.cores.size(); ++i)
+    most = std::max(most, use.cores[i] / (layout_.machine_of.empty() ? 1 : layout_.cores[i]));
+  return most;
 }
 
 // The formula of the cost model, times what the messages take beyond the formula where the first hosts alone
@@ -151,7 +161,8 @@ CallPrice CallPrices::price_in_shared_memory(const schedule::Spec& spec) const {
   CallPrice price;
   price.algorithm = name_of(algorithm);
   price.latency_us = backend::local_us(0, ranks, algorithm, memory);
-  price.transfer_us = backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
+  price.transfer_us = price.busiest_us =
+      backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
   return price;
 }
 
