@@ -19,7 +19,8 @@ Cluster parsed(std::string_view json) {
 
 TEST(simulate_cluster, hosts_that_are_alike_have_payload_and_ports_of_their_links) {
   const Cluster cluster = parsed(
-      R"({"hosts": 3, "ranks_per_host": 2, "link": {"rate": "10gbit", "latency_us": 15}, "costs": {"payload": 0.8}})");
+      R"({"hosts": 3, "ranks_per_host": 2, "costs": {"payload": 0.8},
+          "link": {"rate": "10gbit", "latency_us": 15}})");
   EXPECT_EQ(cluster.ranks(), 6);
   const Layout layout = lay_out(cluster);
   EXPECT_EQ(layout.topology.host_of, (std::vector<int32_t>{0, 0, 1, 1, 2, 2}));
@@ -47,7 +48,8 @@ TEST(simulate_cluster, a_slow_port_a_slow_pair_and_shared_cores_are_where_the_fi
 
 TEST(simulate_cluster, what_preflight_has_measured_is_payload_pair_by_pair) {
   const Cluster cluster = parsed(R"({"asked": ["a", "b"], "ranks": 5, "findings": [],
-      "hosts": [{"host": "a", "cores": 4, "within_gbit_per_s": 40}, {"host": "b", "cores": 4, "within_gbit_per_s": null}],
+      "hosts": [{"host": "a", "cores": 4, "within_gbit_per_s": 40},
+                {"host": "b", "cores": 4, "within_gbit_per_s": null}],
       "links": [{"hosts": ["a", "b"], "gbit_per_s": 8, "round_trip_us": 60}]})");
   EXPECT_THAT(cluster.source, HasSubstr("preflight"));
   EXPECT_EQ(cluster.hosts[0].ranks, 3);

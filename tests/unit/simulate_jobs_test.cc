@@ -33,11 +33,10 @@ workload::Model mixed() {
 
 // Hosts whose cores and wires cost nothing but bytes: 1 GB/s, one rank each.
 Cluster ideal(int hosts) {
-  return cluster_of(
-      R"({"hosts": )" + std::to_string(hosts) +
-      R"(, "link": {"rate": "8gbit", "latency_us": 0}, "reduce_gbps": 1000000, "costs": {"submit_us": 0,
-                    "call_us": 0, "wake_us": 0, "message_us": 0, "byte_ns": 0, "copy_gbps": 1000000, "payload": 1,
-                    "control_us": 0}})");
+  return cluster_of(R"({"hosts": )" + std::to_string(hosts) +
+                    R"(, "link": {"rate": "8gbit", "latency_us": 0}, "reduce_gbps": 1000000,
+          "costs": {"submit_us": 0, "call_us": 0, "wake_us": 0, "message_us": 0, "byte_ns": 0,
+                    "copy_gbps": 1000000, "payload": 1, "control_us": 0}})");
 }
 
 Request request_of(workload::Model model, Cluster cluster) {
