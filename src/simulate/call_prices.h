@@ -36,6 +36,7 @@ class CallPrices {
   CallPrice price(const schedule::Spec& spec);
   CallPrice price_as_on_fewer_hosts(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
                                     const schedule::Spec& small);
+  [[nodiscard]] CallPrice price_by_nccl(const schedule::Spec& spec) const;
   [[nodiscard]] CallPrice price_in_shared_memory(const schedule::Spec& spec) const;
   [[nodiscard]] double busiest_of(const schedule::Traffic::Use& use) const;
   double run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,

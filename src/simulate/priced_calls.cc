@@ -13,7 +13,10 @@ namespace {
 class PricedCalls final : public Calls {
  public:
   PricedCalls(const Layout& layout, const Costs& costs, const CallOptions& options)
-      : ranks_(layout.topology.size()), costs_(costs), prices_(layout, costs, options) {}
+      : ranks_(layout.topology.size()),
+        costs_(costs),
+        is_on_gpus_(!layout.gpus.empty()),
+        prices_(layout, costs, options) {}
 
   void start(Rank, const CallPlace& place, const control::Bucket& bucket, bool is_planned,
              Nanos now) override {
@@ -94,6 +97,7 @@ class PricedCalls final : public Calls {
     open.busy_share = price.transfer_us > 0 ? std::min(1.0, price.busiest_us / price.transfer_us) : 0;
     add(price.busy_us);
     ++algorithms_[std::string(price.algorithm)];
+    if (is_on_gpus_) return;
     if (tensors > 1) open.latency_us += 2 * bytes_of(bucket) / (costs_.copy_gbps * 1e3);
     if (is_planned && schedule::needs_start_barrier(spec, tensors, ranks_, schedule::kCopiedBytes))
       open.latency_us += prices_.of(barrier_spec()).latency_us;
@@ -111,6 +115,7 @@ class PricedCalls final : public Calls {
 
   Rank ranks_;
   Costs costs_;
+  bool is_on_gpus_;  // where packing costs next to nothing, and no call needs a start barrier
   CallPrices prices_;
   double now_us_ = 0;
   std::map<CallPlace, Open> open_;
