@@ -147,7 +147,7 @@ def cpp(tally: Tally) -> None:
 
 def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
+    if configure(tally, "asan") and build(tally, "asan", [program.name for program in ASAN.programs()]):
         ASAN.run(tally, python_is_done)
 
 
