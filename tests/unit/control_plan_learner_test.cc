@@ -269,6 +269,28 @@ TEST_F(LearnerOfNumbers, does_not_take_equal_layers_for_steps_forever) {
   EXPECT_EQ(last, sizes.size());
 }
 
+// A plan of one call pays for itself in sixty layers, but it begins and ends in every step.
+TEST_F(LearnerOfNumbers, finds_the_step_behind_many_equal_layers) {
+  std::vector<int64_t> sizes(60, 1);
+  sizes.push_back(2);
+  int64_t passes = -1;  // of the plan of one call that runs; -1: none does
+  std::optional<std::vector<Bucket>> plan;
+  for (size_t i = 0; i < 61 * 12; ++i) {
+    const int64_t size = sizes[i % sizes.size()];
+    if (passes >= 0 && size == 1) {
+      ++number_, ++passes;
+      continue;
+    }
+    if (passes >= 0) learner_.plan_ended(std::exchange(passes, -1));
+    one_by_one({numbered(++number_, size)});
+    plan = learner_.take_plan();
+    if (plan && plan->size() == sizes.size()) break;
+    if (plan) passes = 0;
+  }
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->size(), sizes.size());
+}
+
 TEST_F(LearnerOfNumbers, begins_no_plan_among_calls_that_are_answered_out_of_order) {
   for (int step = 0; step < 3; ++step, number_ += 3)
     for (const int64_t place : {0, 2, 1}) at_once({numbered(number_ + 1 + place, 1 + place)});

@@ -136,7 +136,7 @@ void CallHistory::look(const SetMembers& sets) {
   }
 }
 
-std::optional<CallHistory::Period> CallHistory::period(std::span<const uint64_t> sums, int repeats,
+std::optional<CallHistory::Period> CallHistory::period(std::span<const uint64_t> sums, const Proof& proof,
                                                        size_t least, size_t overlooked) {
   const size_t all = sums.size() - 1;
   const auto window = [&](size_t calls, size_t back) {
@@ -144,8 +144,8 @@ std::optional<CallHistory::Period> CallHistory::period(std::span<const uint64_t>
   };
   for (size_t calls = std::max<size_t>(least, 1); calls <= std::min(all / kLeastTimes, kMostOfStep);
        ++calls) {
-    const size_t times =
-        std::clamp(kMostCalls / calls, kLeastTimes, std::max(static_cast<size_t>(repeats) + 1, kLeastTimes));
+    const size_t proven = std::max(static_cast<size_t>(proof.repeats) + 1, (proof.calls + calls - 1) / calls);
+    const size_t times = std::clamp(kMostCalls / calls, kLeastTimes, std::max(proven, kLeastTimes));
     if (calls * times > all || calls * times <= overlooked) continue;
     const uint64_t last = window(calls, 0);
     size_t back = 1;
@@ -170,7 +170,7 @@ size_t CallHistory::overlooked_calls(const Lane& lane) const {
 
 // Each lane takes the least period that contains as many calls of its sets as the others need; what that has
 // more, the others need in turn.
-bool CallHistory::find_steps(uint32_t since, int repeats) {
+bool CallHistory::find_steps(uint32_t since, const Proof& proof) {
   Needed needed;
   for (const auto& [set, of_set] : of_set_)
     if (!of_set.places.empty() && of_set.places.back() >= since) needed[set] = 1;
@@ -182,7 +182,7 @@ bool CallHistory::find_steps(uint32_t since, int repeats) {
       Lane& lane = lanes_[at];
       lane.step = 0;
       if (lane.places.empty() || lane.places.back() < since) continue;
-      if (find_step_of(lane, repeats, needed, has_changed)) continue;
+      if (find_step_of(lane, proof, needed, has_changed)) continue;
       last_failed_ = at;
       return false;
     }
@@ -190,7 +190,7 @@ bool CallHistory::find_steps(uint32_t since, int repeats) {
   return !has_changed;
 }
 
-bool CallHistory::find_step_of(Lane& lane, int repeats, Needed& needed, bool& has_changed) const {
+bool CallHistory::find_step_of(Lane& lane, const Proof& proof, Needed& needed, bool& has_changed) const {
   size_t least = 1;
   for (const int32_t set : lane.sets) {
     const auto wanted = needed.find(set);
@@ -199,7 +199,7 @@ bool CallHistory::find_step_of(Lane& lane, int repeats, Needed& needed, bool& ha
     if (wanted->second > places.size()) return false;
     least = std::max(least, count_since(lane.places, places[places.size() - wanted->second]));
   }
-  if (!find_step(lane, repeats, least)) return false;
+  if (!find_step(lane, proof, least)) return false;
   const uint32_t first = lane.places[lane.places.size() - lane.step];
   for (const int32_t set : lane.sets) {
     const size_t has = count_since(of_set_.at(set).places, first);
@@ -214,10 +214,10 @@ bool CallHistory::find_step_of(Lane& lane, int repeats, Needed& needed, bool& ha
   return true;
 }
 
-bool CallHistory::find_step(Lane& lane, int repeats, size_t least) const {
+bool CallHistory::find_step(Lane& lane, const Proof& proof, size_t least) const {
   const size_t overlooked = overlooked_calls(lane);
   for (size_t tried = 0; tried < kMostTried; ++tried) {
-    const std::optional<Period> found = period(lane.sums, repeats, least, overlooked);
+    const std::optional<Period> found = period(lane.sums, proof, least, overlooked);
     if (!found) return false;
     lane.step = found->calls;
     lane.times = found->times;
@@ -257,17 +257,17 @@ bool CallHistory::check(const Lane& lane, Strides& strides) const {
   return true;
 }
 
-std::optional<std::vector<SeenTensor>> CallHistory::last_step(int repeats, const SetMembers& sets) {
+std::optional<std::vector<SeenTensor>> CallHistory::last_step(const Proof& proof, const SetMembers& sets) {
   const auto is_known_set = [&](const auto& one) { return is_known(sets, one.first); };
   if (calls_.empty() || !std::ranges::all_of(of_set_, is_known_set)) return std::nullopt;
   look(sets);
   // Most often this alone tells that nothing repeats.
   Lane& last = lanes_[of_set_.at(calls_.back().set).lanes.front()];
-  if (!find_step(last, repeats, 1)) return std::nullopt;
+  if (!find_step(last, proof, 1)) return std::nullopt;
   const auto end = static_cast<uint32_t>(calls_.size());
   const uint32_t first = last.places[last.places.size() - last.step * last.times];
   const uint32_t lately = std::max<uint32_t>(2 * (end - first), kLately);
-  if (!find_steps(end - std::min(end, lately), repeats)) return std::nullopt;
+  if (!find_steps(end - std::min(end, lately), proof)) return std::nullopt;
   Strides strides;
   Places step;
   for (const Lane& lane : lanes_) {

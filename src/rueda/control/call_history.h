@@ -30,9 +30,14 @@ class CallHistory {
   void add(SeenTensor call);  // in the order of the answers
   void clear();
   // The calls of a step in the order of the answers, if the calls of all ranks that had some lately have
-  // repeated so often after the first time. The shortest such step. Numbers in names have their stride.
+  // repeated so often after the first time, and for at least so many calls of each rank. The shortest such
+  // step. Numbers in names have their stride.
   // A call that was submitted before the one of the period before was answered is no repetition of it.
-  std::optional<std::vector<SeenTensor>> last_step(int repeats, const SetMembers& sets);
+  struct Proof {
+    int repeats = 2;
+    size_t calls = 0;
+  };
+  std::optional<std::vector<SeenTensor>> last_step(const Proof& proof, const SetMembers& sets);
 
  private:
   struct Call {
@@ -74,14 +79,14 @@ class CallHistory {
   void make_lanes(const SetMembers& sets);
   // The shortest period of at least `least` calls, as far as sums tell. overlooked: so many of the last calls
   // alone make no step.
-  [[nodiscard]] static std::optional<Period> period(std::span<const uint64_t> sums, int repeats, size_t least,
-                                                    size_t overlooked);
+  [[nodiscard]] static std::optional<Period> period(std::span<const uint64_t> sums, const Proof& proof,
+                                                    size_t least, size_t overlooked);
   [[nodiscard]] size_t overlooked_calls(const Lane& lane) const;
   // Gives every lane that had calls since then its step. False if one does not repeat, or they do not agree.
-  bool find_steps(uint32_t since, int repeats);
-  bool find_step_of(Lane& lane, int repeats, Needed& needed, bool& has_changed) const;
+  bool find_steps(uint32_t since, const Proof& proof);
+  bool find_step_of(Lane& lane, const Proof& proof, Needed& needed, bool& has_changed) const;
   // The least of at least `least` calls; false if there is none.
-  bool find_step(Lane& lane, int repeats, size_t least) const;
+  bool find_step(Lane& lane, const Proof& proof, size_t least) const;
   // Whether the windows are equal call by call; and by how much their numbers grow.
   [[nodiscard]] bool check(const Lane& lane, Strides& strides) const;
   [[nodiscard]] bool recurs(const Call& call, const Call& before, Strides& strides) const;

@@ -1,6 +1,7 @@
 #include "rueda/control/plan_learner.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "rueda/control/fusion.h"
 #include "rueda/control/numbered_name.h"
@@ -12,6 +13,8 @@ constexpr size_t kMaxWatched = 1 << 16;  // names that are submitted and have no
 constexpr size_t kMaxBuckets = 1 << 14;  // of a plan
 constexpr int kMaxRepeats = 64;          // most repeats asked for before the next plan
 constexpr int64_t kManyTimes = 32;       // passes after which a plan has paid
+constexpr size_t kFewTensors = 8;        // of one layer
+constexpr size_t kMostProof = 1 << 12;   // calls
 
 bool is_plannable(const Bucket& bucket) {
   const bool is_adasum = bucket.what == Collective::kAllreduce && bucket.op == ReduceOp::kAdasum;
@@ -81,8 +84,9 @@ int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
 
 std::optional<std::vector<Bucket>> PlanLearner::take_plan(const SetMembers& sets) {
   if (!std::exchange(is_news_, false)) return std::nullopt;
-  std::optional<std::vector<SeenTensor>> step = history_.last_step(repeats_needed_, sets);
+  std::optional<std::vector<SeenTensor>> step = history_.last_step(needed_, sets);
   if (!step) return std::nullopt;
+  planned_ = step->size();
   std::vector<Bucket> buckets = in_buckets(std::move(*step), sets);
   forget();
   if (buckets.size() > kMaxBuckets) return std::nullopt;
@@ -127,9 +131,15 @@ void PlanLearner::put(SeenTensor tensor, const SetMembers& sets, std::vector<Ope
   buckets.push_back({.bucket = std::move(tensor.bucket), .bytes = tensor.bytes, .started = tensor.started});
 }
 
+// Equal layers are taken for short steps. If such a plan lasts long enough to pay, but ends after as many
+// passes as the last one, the next one must be proven by more calls than there are layers.
 void PlanLearner::plan_ended(int64_t passes) {
   const bool has_paid = passes >= kManyTimes;
-  repeats_needed_ = has_paid ? kLeastRepeats : std::min(2 * repeats_needed_, kMaxRepeats);
+  const bool is_as_before = std::abs(passes - last_passes_) <= 2;
+  const bool is_of_layers = has_paid && is_as_before && planned_ <= kFewTensors;
+  needed_.repeats = has_paid ? kLeastRepeats : std::min(2 * needed_.repeats, kMaxRepeats);
+  needed_.calls = is_of_layers ? std::min(2 * planned_ * static_cast<size_t>(passes), kMostProof) : 0;
+  last_passes_ = passes;
   forget();
 }
 

@@ -54,9 +54,11 @@ class PlanLearner {
 
   int64_t bucket_bytes_;
   BackendTraitsLookup traits_of_;
-  int repeats_needed_ = kLeastRepeats;
-  uint64_t clock_ = 0;    // counts submissions and responses
-  bool is_news_ = false;  // something has run since take_plan() was asked last
+  CallHistory::Proof needed_{.repeats = kLeastRepeats};
+  size_t planned_ = 0;       // tensors of the last plan
+  int64_t last_passes_ = 0;  // of the one before it
+  uint64_t clock_ = 0;       // counts submissions and responses
+  bool is_news_ = false;     // something has run since take_plan() was asked last
   std::unordered_map<NameInSet, uint64_t, HashOfName> first_seen_;
   CallHistory history_;
 };
