@@ -63,20 +63,21 @@ std::string page(const Report& report) {
       fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
                   request.cluster.source, links_text(request.cluster, request.changes));
-  text +=
-      fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}  {}\n", "ranks", "hosts", "step in ms",
-                  "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter", "buckets");
+  text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
+                      "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
+                      "slowdown", "buckets");
   for (const Prediction& row : report.rows) {
     const auto lost = [&](double ms) {
       return row.has_losses ? fmt::format("{:.1f}", ms) : std::string("-");
     };
     text += fmt::format(
-        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}  {:g} calls up to {}, {}\n", row.ranks,
-        row.hosts, row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms),
+        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}{:>10}  {:g} calls up to {}, {}\n",
+        row.ranks, row.hosts, row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms),
         100 * row.efficiency, row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms),
-        lost(row.losses.jitter_ms), row.calls, bench::size_text(row.bucket_bytes), kinds_of(row.algorithms));
+        lost(row.losses.jitter_ms), lost(row.losses.slowdown_ms), row.calls,
+        bench::size_text(row.bucket_bytes), kinds_of(row.algorithms));
   }
-  text += "\nlinks, hosts, jitter: milliseconds of a step that are lost to each of them\n";
+  text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
   return text;
 }
 

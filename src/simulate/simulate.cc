@@ -16,7 +16,6 @@ namespace rueda::simulate {
 namespace {
 
 constexpr int kWarmUp = 6;  // steps in which a plan is learned
-constexpr int kLeastSteps = 4;
 
 // What may be taken away, to see how much of a step it costs.
 enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kSlowdown = 8, kAllCauses = 15 };
@@ -214,7 +213,8 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.messages = a_step(run.value().job.messages);
   take_use(run.value(), one.cluster, row);
   if (request.split) {
-    const Result<Losses> losses = split_losses(one, std::min(request.steps, 2 * kLeastSteps));
+    const Result<Losses> losses =
+        split_losses(one, std::min(request.steps, std::clamp(512 / row.ranks, 2, 8)));
     if (!losses.is_ok()) return losses.status();
     row.losses = losses.value();
     row.has_losses = true;
