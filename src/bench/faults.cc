@@ -1,6 +1,7 @@
 #include "bench/faults.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -98,6 +99,55 @@ Status Faults::check(int ranks, int per_host, int64_t rate) const {
     if (!seen.insert(one.rank).second) return refuse_twice("--late", fmt::format("rank {}", one.rank));
   }
   return Status::ok();
+}
+
+std::vector<std::string> Faults::words() const {
+  std::vector<std::string> all;
+  const auto add = [&](const char* flag, const std::vector<std::string>& entries) {
+    if (!entries.empty()) all.insert(all.end(), {flag, fmt::format("{}", fmt::join(entries, ","))});
+  };
+  std::vector<std::string> of_hosts, of_pairs, of_ranks;
+  for (const SlowHost& one : hosts) of_hosts.push_back(fmt::format("{}:{}bit", one.host, one.rate));
+  for (const SlowPair& one : pairs)
+    of_pairs.push_back(fmt::format("{}-{}:{}bit", one.first, one.second, one.rate));
+  for (const LateRank& one : late) of_ranks.push_back(fmt::format("{}:{}", one.rank, one.share));
+  add("--slow-host", of_hosts);
+  add("--slow-pair", of_pairs);
+  add("--late", of_ranks);
+  return all;
+}
+
+std::string Faults::text() const {
+  std::vector<std::string> all;
+  for (const SlowHost& one : hosts)
+    all.push_back(fmt::format("host {} has {}", one.host, rate_text(one.rate)));
+  for (const SlowPair& one : pairs)
+    all.push_back(fmt::format("hosts {}-{} have {}", one.first, one.second, rate_text(one.rate)));
+  for (const LateRank& one : late)
+    all.push_back(fmt::format("rank {} late by {:g} %", one.rank, 100 * one.share));
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+Result<Faults> faults_of(const std::vector<std::string>& words) {
+  Faults faults;
+  const auto take = [](auto found, auto& target) {
+    if (found.is_ok()) target = std::move(found).value();
+    return found.status();
+  };
+  Status status;
+  for (size_t i = 0; i < words.size() && status.is_ok(); i += 2) {
+    const std::string value = i + 1 < words.size() ? words[i + 1] : "";
+    if (words[i] == "--slow-host")
+      status = take(parse_slow_hosts(value), faults.hosts);
+    else if (words[i] == "--slow-pair")
+      status = take(parse_slow_pairs(value), faults.pairs);
+    else if (words[i] == "--late")
+      status = take(parse_late_ranks(value), faults.late);
+    else
+      status = bad_fault(words[i], "a fault; there are --slow-host, --slow-pair and --late");
+  }
+  if (!status.is_ok()) return status;
+  return faults;
 }
 
 Result<std::vector<SlowHost>> parse_slow_hosts(std::string_view text) {

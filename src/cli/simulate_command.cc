@@ -28,7 +28,7 @@ A cluster is a file as docs/simulate.md describes, or what rueda preflight --jso
 )";
 
 struct RawSimulate {
-  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json;
+  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json, late;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -72,6 +72,7 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--rank-noise", raw.rank_noise, "… and between ranks (both: of the workload, or 0)")
       ->check(CLI::Range(0.0, 0.99));
   app.add_option("--seed", request.noise.seed, "of the noise (1)");
+  app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20%")->check(is_given);
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
   app.add_flag("--validate", raw.validate,
                "compare with what rueda bench replay measures on this machine (as root, an hour)");
@@ -136,6 +137,11 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
     return {Code::kInvalidArgument, fmt::format("--detail {} is none of auto, message and call", raw.detail)};
   if (raw.detail == "message") request.detail = simulate::Detail::kMessage;
   if (raw.detail == "call") request.detail = simulate::Detail::kCall;
+  if (!raw.late.empty()) {
+    Result<std::vector<bench::LateRank>> late = bench::parse_late_ranks(raw.late);
+    if (!late.is_ok()) return {Code::kInvalidArgument, "--late: " + late.status().why};
+    request.late = std::move(late).value();
+  }
   const workload::Spread spread = request.model.spread.value_or(workload::Spread());
   request.noise.step = raw.step_noise.value_or(spread.step);
   request.noise.rank = raw.rank_noise.value_or(spread.rank);

@@ -85,6 +85,8 @@ std::string json(const Report& report) {
   const auto& costs = request.cluster.costs;
   Ordered used = Ordered::object();
   for (const CostField& field : kCostFields) used[std::string(field.name)] = costs.*field.field;
+  Ordered late = Ordered::array();
+  for (const bench::LateRank& one : request.late) late.push_back({{"rank", one.rank}, {"share", one.share}});
   Ordered root = {
       {"format", 1},
       {"workload",
@@ -102,6 +104,7 @@ std::string json(const Report& report) {
       {"cross_step", request.cross_step},
       {"plans", request.plans},
       {"noise", {{"step", request.noise.step}, {"rank", request.noise.rank}, {"seed", request.noise.seed}}},
+      {"late", std::move(late)},
       {"results", Ordered::array()}};
   for (const Prediction& row : report.rows) root["results"].push_back(row_of(row));
   return root.dump(2) + "\n";

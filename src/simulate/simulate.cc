@@ -94,7 +94,8 @@ Result<Run> run_job(const Case& one, unsigned causes, int steps) {
   for (Rank rank = 0; rank < options.ranks; ++rank) {
     options.slower.push_back(noise_of(noise, rank, options.steps));
     const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
-    for (double& factor : options.slower.back()) factor /= speed;
+    const double slowness = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
+    for (double& factor : options.slower.back()) factor *= slowness / speed;
   }
   const CallOptions call_options{
       .algorithm = request.algorithm, .channels = options.channels, .chosen_for = chosen_for};
@@ -163,6 +164,9 @@ std::string bottleneck_of(const Prediction& row) {
 Result<Prediction> predict(const Request& request, const Changes& changes) {
   Result<Cluster> cluster = change(request.cluster, changes);
   if (!cluster.is_ok()) return cluster.status();
+  if (const Status status = bench::Faults{.late = request.late}.check(cluster.value().ranks(), 1, 0);
+      !status.is_ok())
+    return status;
   const Case one{.request = request,
                  .cluster = std::move(cluster).value(),
                  .program = program_of(request.model, request.cross_step)};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
 #include "rueda/base/status.h"
 #include "simulate/cluster.h"
 #include "simulate/program.h"
@@ -33,7 +34,8 @@ struct Request {
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
   double cycle_ms = 0;
   Noise noise;
-  bool split = true;  // says how much of what is lost which cause takes
+  std::vector<bench::LateRank> late;  // a cause of jitter
+  bool split = true;                  // says how much of what is lost which cause takes
 };
 
 // What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of

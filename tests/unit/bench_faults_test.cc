@@ -5,7 +5,9 @@
 namespace rueda::bench::faults_test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int64_t kRate = 1'000'000'000;
 
@@ -58,6 +60,19 @@ TEST(Faults, a_pair_that_is_as_fast_as_its_ports_is_no_fault) {
   const Faults slow_port{.hosts = {{1, kRate / 4}}, .pairs = {{0, 1, kRate / 2}}};
   EXPECT_THAT(slow_port.check(2, 1, kRate).why, HasSubstr("--slow-pair 0-1 of 500 Mbit/s limits nothing"));
   EXPECT_TRUE((Faults{.pairs = {{0, 1, kRate / 2}}}).check(2, 1, kRate).is_ok());
+}
+
+TEST(Faults, are_written_as_they_are_read) {
+  const Faults faults{
+      .hosts = {{1, kRate / 2}, {2, 1'500'000}}, .pairs = {{0, 3, 7'000'000}}, .late = {{1, 0.2}}};
+  EXPECT_THAT(faults.words(), ElementsAre("--slow-host", "1:500000000bit,2:1500000bit", "--slow-pair",
+                                          "0-3:7000000bit", "--late", "1:0.2"));
+  EXPECT_EQ(faults_of(faults.words()).value().words(), faults.words());
+  EXPECT_EQ(faults.text(),
+            "host 1 has 500 Mbit/s, host 2 has 1.5 Mbit/s, hosts 0-3 have 7 Mbit/s, rank 1 late by 20 %");
+  EXPECT_THAT(Faults().words(), IsEmpty());
+  EXPECT_FALSE(faults_of({"--late"}).is_ok());
+  EXPECT_FALSE(faults_of({"--slow", "1:1gbit"}).is_ok());
 }
 
 TEST(Faults, change_what_they_name_alone) {
