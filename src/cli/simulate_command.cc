@@ -21,9 +21,9 @@ constexpr const char* kSimulateHelp =
   rueda simulate --model w.json --cluster hosts.json --ranks 8,32,128 --bandwidth 25gbit
   rueda simulate --model vgg16 --hosts 4 --bandwidth 1gbit    without a file: hosts that are alike
 
-The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code that trains,
-under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has made of a short run.
-A cluster is a file as docs/simulate.md describes, or what rueda preflight --json has written.
+The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code
+that trains, under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has made
+of a short run. A cluster is a file as docs/simulate.md describes, or what rueda preflight --json has written.
 
 )";
 

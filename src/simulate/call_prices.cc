@@ -13,6 +13,29 @@ namespace rueda::simulate {
 using schedule::Traffic;
 using schedule::TrafficPlan;
 
+namespace {
+
+constexpr size_t kMostMessages = 50'000;  // of a call that is priced by its messages: some 0.1 s
+constexpr size_t kFewRanks = 32;
+
+// The first hosts, at least two of them, with so many ranks together.
+Layout first_hosts(const Layout& layout, size_t ranks) {
+  Layout few = layout;
+  std::vector<int32_t>& host_of = few.topology.host_of;
+  const auto is_of_two = [&](size_t count) { return host_of[count - 1] >= 1; };
+  while (host_of.size() > ranks && is_of_two(host_of.size() - 1)) host_of.pop_back();
+  const auto hosts = static_cast<size_t>(host_of.back()) + 1;
+  const size_t all = layout.network.port_gbps.size();
+  few.network.port_gbps.resize(hosts);
+  few.network.links.clear();
+  for (size_t from = 0; from < hosts; ++from)
+    for (size_t to = 0; to < hosts; ++to) few.network.links.push_back(layout.network.links[from * all + to]);
+  if (!few.machine_of.empty()) few.machine_of.resize(hosts);
+  return few;
+}
+
+}  // namespace
+
 schedule::CoreCosts core_costs(const Layout& layout, const Costs& costs) {
   return {.message_us = costs.message_us,
           .byte_ns = costs.byte_ns,
@@ -53,6 +76,13 @@ std::shared_ptr<const TrafficPlan> CallPrices::build(const schedule::Algorithm& 
   return std::make_shared<const TrafficPlan>(spec, std::move(schedules));
 }
 
+// About as many messages as all ranks send.
+size_t CallPrices::messages_of(const schedule::Algorithm& algorithm, const schedule::Spec& spec) const {
+  const auto is_send = [](const schedule::Step& step) { return step.kind == schedule::StepKind::kSend; };
+  const schedule::Schedule one = algorithm.build(spec, layout_.topology, 0);
+  return static_cast<size_t>(std::ranges::count_if(one.steps, is_send)) * layout_.topology.host_of.size();
+}
+
 // All ranks begin at 0.
 double CallPrices::run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
                        Traffic::Use& busy_us) const {
@@ -70,15 +100,45 @@ double CallPrices::run(const schedule::Algorithm& algorithm, const schedule::Spe
   return last;
 }
 
-CallPrice CallPrices::price(const schedule::Spec& spec) const {
+CallPrice CallPrices::price(const schedule::Spec& spec) {
   const schedule::Algorithm& algorithm = algorithm_for(spec);
   CallPrice price;
-  price.algorithm = algorithm.name;
   schedule::Spec small = spec;
   small.count = std::min<int64_t>(spec.count, layout_.topology.size());
+  if (messages_of(algorithm, spec) > kMostMessages) {
+    price = price_as_on_fewer_hosts(algorithm, spec, small);
+  } else {
+    Traffic::Use ignored;
+    price.latency_us = run(algorithm, small, ignored);
+    price.transfer_us = std::max(0.0, run(algorithm, spec, price.busy_us) - price.latency_us);
+  }
+  price.algorithm = algorithm.name;
+  return price;
+}
+
+// The formula of the cost model, times what the messages take beyond the formula where the first hosts alone
+// run the call.
+CallPrice CallPrices::price_as_on_fewer_hosts(const schedule::Algorithm& algorithm,
+                                              const schedule::Spec& spec, const schedule::Spec& small) {
+  if (!fewer_) {
+    Layout layout = first_hosts(layout_, kFewRanks);
+    CallOptions options = options_;
+    options.algorithm = algorithm.name;
+    fewer_ = std::make_unique<CallPrices>(layout, costs_, options);
+  }
+  const schedule::Topology& few = fewer_->layout_.topology;
+  const auto formula = [&](const schedule::Spec& what, const schedule::Topology& topology) {
+    return algorithm.cost_us(what, topology).value_or(0);
+  };
+  CallPrice price;
   Traffic::Use ignored;
-  price.latency_us = run(algorithm, small, ignored);
-  price.transfer_us = std::max(0.0, run(algorithm, spec, price.busy_us) - price.latency_us);
+  const double latency = fewer_->run(algorithm, small, ignored);
+  const double whole = fewer_->run(algorithm, spec, price.busy_us);
+  const double few_latency = formula(small, few), few_whole = formula(spec, few);
+  if (few_latency > 0) price.latency_us = formula(small, layout_.topology) * latency / few_latency;
+  if (few_whole > few_latency)
+    price.transfer_us = std::max(0.0, whole - latency) / (few_whole - few_latency) *
+                        (formula(spec, layout_.topology) - formula(small, layout_.topology));
   return price;
 }
 

@@ -31,7 +31,10 @@ class CallPrices {
   [[nodiscard]] const schedule::Algorithm& algorithm_for(const schedule::Spec& spec) const;
   [[nodiscard]] std::shared_ptr<const schedule::TrafficPlan> build(const schedule::Algorithm& algorithm,
                                                                    const schedule::Spec& spec) const;
-  [[nodiscard]] CallPrice price(const schedule::Spec& spec) const;
+  [[nodiscard]] size_t messages_of(const schedule::Algorithm& algorithm, const schedule::Spec& spec) const;
+  CallPrice price(const schedule::Spec& spec);
+  CallPrice price_as_on_fewer_hosts(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
+                                    const schedule::Spec& small);
   [[nodiscard]] CallPrice price_in_shared_memory(const schedule::Spec& spec) const;
   double run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
              schedule::Traffic::Use& busy_us) const;
@@ -39,6 +42,7 @@ class CallPrices {
   Layout layout_;
   Costs costs_;
   CallOptions options_;
+  std::unique_ptr<CallPrices> fewer_;  // where a call has too many messages
   std::map<std::pair<Collective, int64_t>, CallPrice> known_;
   std::map<std::pair<Collective, int64_t>, std::shared_ptr<const schedule::TrafficPlan>> plans_;
 };

@@ -67,7 +67,7 @@ struct Run {
   int64_t bucket_bytes = 0;
 };
 
-Result<Run> run_job(const Case& one, unsigned causes, int steps) {
+Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   const Request& request = one.request;
   Layout layout = lay_out(one.cluster);
   take_measured_link(layout);
@@ -79,30 +79,33 @@ Result<Run> run_job(const Case& one, unsigned causes, int steps) {
   const Costs costs = (causes & kHosts) == 0 ? none_of(one.cluster.costs) : one.cluster.costs;
   if ((causes & kHosts) == 0) layout.topology.reduce_gbps = 1e6;
   JobOptions options;
-  options.ranks = layout.topology.size();
-  options.steps = kWarmUp + steps;
-  options.plans = request.plans;
-  options.channels = layout.topology.is_single_host() ? 1 : 2;
-  options.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(options.channels);
-  options.bucket_bytes = bucket_bytes;
-  options.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
-  options.flight =
+  EngineOptions& engine = options.engine;
+  engine.ranks = layout.topology.size();
+  engine.plans = request.plans;
+  engine.channels = layout.topology.is_single_host() ? 1 : 2;
+  engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
+  engine.bucket_bytes = bucket_bytes;
+  engine.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
+  engine.control = static_cast<Nanos>(costs.control_us * 1e3);
+  engine.flight =
       static_cast<Nanos>(1e3 * (layout.topology.is_single_host() ? layout.topology.local.latency_us
                                                                  : layout.topology.remote.latency_us));
-  options.costs = costs;
+  options.steps = kWarmUp + steps;
+  options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
+  options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   const Noise noise = (causes & kJitter) == 0 ? Noise{} : request.noise;
-  for (Rank rank = 0; rank < options.ranks; ++rank) {
+  for (Rank rank = 0; rank < engine.ranks; ++rank) {
     options.slower.push_back(noise_of(noise, rank, options.steps));
     const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
     const double slowness = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
     for (double& factor : options.slower.back()) factor *= slowness / speed;
   }
   const CallOptions call_options{
-      .algorithm = request.algorithm, .channels = options.channels, .chosen_for = chosen_for};
-  const std::unique_ptr<Calls> calls = is_by_message(request, options.ranks, one.cluster.hosts.size())
+      .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
+  const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster.hosts.size())
                                            ? make_message_calls(layout, costs, call_options)
                                            : make_priced_calls(layout, costs, call_options);
-  Result<JobResult> result = Job(one.program, options, *calls).run();
+  Result<JobResult> result = run_job(one.program, options, *calls);
   if (!result.is_ok()) return result.status();
   Run run{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};
   std::vector<Nanos> ends(static_cast<size_t>(options.steps));
@@ -134,7 +137,7 @@ void take_use(const Run& run, const Cluster& cluster, Prediction& row) {
 Result<Losses> split_losses(const Case& one, int steps) {
   std::array<double, kAllCauses + 1> step_ms{};
   for (unsigned causes = 0; causes <= kAllCauses; ++causes) {
-    const Result<Run> run = run_job(one, causes, steps);
+    const Result<Run> run = run_case(one, causes, steps);
     if (!run.is_ok()) return run.status();
     step_ms[causes] = std::accumulate(run.value().step_ms.begin(), run.value().step_ms.end(), 0.0) / steps;
   }
@@ -170,7 +173,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   const Case one{.request = request,
                  .cluster = std::move(cluster).value(),
                  .program = program_of(request.model, request.cross_step)};
-  const Result<Run> run = run_job(one, kAllCauses, request.steps);
+  const Result<Run> run = run_case(one, kAllCauses, request.steps);
   if (!run.is_ok()) return run.status();
   Prediction row;
   row.ranks = one.cluster.ranks();
