@@ -11,6 +11,7 @@
 #include "rueda/base/status.h"
 #include "simulate/cluster.h"
 #include "simulate/program.h"
+#include "simulate/servers.h"
 #include "workload/models.h"
 
 namespace rueda::simulate {
@@ -35,7 +36,8 @@ struct Request {
   double cycle_ms = 0;
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
-  bool split = true;                  // says how much of what is lost which cause takes
+  Servers servers;
+  bool split = true;  // says how much of what is lost which cause takes
 };
 
 // What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of
@@ -45,7 +47,7 @@ struct Losses {
 };
 
 struct Prediction {
-  int ranks = 0, hosts = 0;
+  int ranks = 0, hosts = 0, servers = 0;  // hosts: of the ranks
   Detail detail = Detail::kMessage;
   double compute_ms = 0;  // of a step without any communication, on a host of speed 1
   double step_ms = 0, step_p5_ms = 0, step_p95_ms = 0;

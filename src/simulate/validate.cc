@@ -116,6 +116,8 @@ Result<std::vector<Measured>> read_measured(const std::string& path) {
                        .strategy = one.at("strategy"),
                        .cross_step = one.at("cross_step"),
                        .is_fitted = one.at("is_fitted")};
+    measured.replay.servers = one.value("servers", "");
+    measured.replay.placement = one.value("placement", "");
     if (one.contains("faults")) {
       const Result<bench::Faults> faults = bench::faults_of(one["faults"]);
       if (!faults.is_ok()) return faults.status();

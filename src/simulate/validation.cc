@@ -91,7 +91,18 @@ void add_all(std::vector<Replay>& all) {
     all.push_back({.model = model, .hosts = 4, .faults = {.hosts = {{1, 500'000'000}}}});
     all.push_back({.model = model, .hosts = 4, .faults = {.pairs = {{2, 3, 250'000'000}}}});
     all.push_back({.model = model, .hosts = 4, .faults = {.late = {{1, 0.2}}}});
+    for (const char* placement : {"cut", "whole"})
+      all.push_back({.model = model,
+                     .hosts = 4,
+                     .strategy = "parameter-server",
+                     .servers = "1:1",
+                     .placement = placement});
   }
+  all.push_back({.model = "resnet50",
+                 .hosts = 4,
+                 .strategy = "parameter-server",
+                 .servers = "1:4",
+                 .placement = "whole"});
 }
 
 }  // namespace
@@ -101,6 +112,7 @@ std::string Replay::name() const {
   if (per_host > 1) text += fmt::format(", {} ranks each", per_host);
   if (bucket_bytes > 0) text += ", buckets of " + bench::size_text(bucket_bytes);
   if (strategy != "auto") text += ", " + strategy;
+  if (!servers.empty()) text += fmt::format(" {}, {}", servers, placement);
   if (cross_step) text += ", cross-step";
   if (const std::string wrong = faults.text(); !wrong.empty()) text += ", " + wrong;
   return text;
@@ -128,6 +140,8 @@ std::vector<std::string> command_of(const Replay& replay, int steps, const std::
                                     "--iterations", std::to_string(steps),
                                     "--json",       report};
   if (replay.cross_step) words.emplace_back("--cross-step");
+  if (!replay.servers.empty())
+    words.insert(words.end(), {"--servers", replay.servers, "--placement", replay.placement});
   std::ranges::copy(replay.faults.words(), std::back_inserter(words));
   return words;
 }
@@ -170,6 +184,16 @@ Result<double> predicted_ms(const Measured& measured, int cores, const Costs& co
   request.bucket_bytes = measured.replay.bucket_bytes;
   request.cross_step = measured.replay.cross_step;
   request.algorithm = measured.replay.strategy == "auto" ? "" : measured.replay.strategy;
+  if (measured.replay.strategy == "parameter-server") {
+    Result<std::vector<bench::ServerCount>> counts =
+        bench::parse_servers(measured.replay.servers, kMostRanks);
+    if (!counts.is_ok()) return counts.status();
+    request.servers = {.strategy = Strategy::kParameterServer,
+                       .count = counts.value().front(),
+                       .is_whole = measured.replay.placement == "whole",
+                       .is_dedicated = false};
+    request.algorithm.clear();
+  }
   request.late = measured.replay.faults.late;
   request.detail = Detail::kMessage;
   request.split = false;
@@ -273,6 +297,8 @@ std::string json(const Validation& validation) {
                                {"bucket_bytes", row.replay.bucket_bytes},
                                {"strategy", row.replay.strategy},
                                {"cross_step", row.replay.cross_step},
+                               {"servers", row.replay.servers},
+                               {"placement", row.replay.placement},
                                {"faults", row.replay.faults.words()},
                                {"is_fitted", row.replay.is_fitted},
                                {"compute_ms", row.compute_ms},

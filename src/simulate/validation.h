@@ -22,7 +22,8 @@ struct Replay {
   std::string strategy = "auto";  // of rueda bench replay
   bool cross_step = false;
   bench::Faults faults = {};
-  bool is_fitted = false;  // the costs are fitted to it; it proves nothing
+  std::string servers = "", placement = "";  // of strategy parameter-server: "1:1", "whole"
+  bool is_fitted = false;                    // the costs are fitted to it; it proves nothing
 
   [[nodiscard]] std::string name() const;  // "vgg16, 4 hosts, 1gbit, buckets of 2 MiB"
 };

@@ -227,7 +227,8 @@ void Traffic::transfer(Call& call, Event event) {
                                         link_of(pair)};
   for (const size_t resource : std::span(needed).first(is_local ? 2 : 5))
     if (resources_[resource].free > event.at) return wait_for(resource, event);
-  const double start = event.at, slowdown = is_local ? 1 : incast(senders_[to_host]);
+  const double start = event.at,
+               slowdown = is_local || !network_.slows_many_senders ? 1 : incast(senders_[to_host]);
   if (--in_line_[pair] == 0 && !is_local) --senders_[to_host];
   const int32_t step = channel.sends[event.index];
   const LinkCost& link = network_.link(from_host, to_host);
