@@ -79,8 +79,10 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--servers", raw.servers,
                  "how many parameter servers: a ratio to ranks, 1:4, or a number (1:1)")
       ->check(is_given);
-  app.add_option("--placement", raw.placement,
-                 "variables on servers: cut (parameter-server), or whole (tensorflow-servers), each on one")
+  app.add_option(
+         "--placement", raw.placement,
+         "variables on servers: cut (parameter-server), whole, each on one in turns (tensorflow-servers), or "
+         "greedy, each on the one with the fewest bytes")
       ->check(is_given);
   app.add_option("--server-hosts", raw.server_hosts,
                  "tensorflow-servers: dedicated hosts, or shared with ranks (dedicated)")
@@ -155,7 +157,9 @@ Status take_servers(const RawSimulate& raw, simulate::Request& request) {
   const bool is_tensorflow = raw.strategy == "tensorflow-servers";
   servers.strategy =
       is_tensorflow ? simulate::Strategy::kTensorflowServers : simulate::Strategy::kParameterServer;
-  if (status = choose("--placement", raw.placement, "cut", "whole"); !status.is_ok()) return status;
+  const bool is_greedy = is_tensorflow && raw.placement == "greedy";
+  if (status = choose("--placement", is_greedy ? "" : raw.placement, "cut", "whole"); !status.is_ok())
+    return {Code::kInvalidArgument, status.why + (is_tensorflow ? ", or greedy" : "")};
   if (status = choose("--server-hosts", raw.server_hosts, "dedicated", "shared"); !status.is_ok())
     return status;
   if (!is_tensorflow && raw.server_hosts == "dedicated")
@@ -164,7 +168,8 @@ Status take_servers(const RawSimulate& raw, simulate::Request& request) {
             "hosts of their own take tensorflow-servers"};
   if (request.cross_step || !request.algorithm.empty())
     return {Code::kInvalidArgument, "--cross-step and --algorithm are for allreduce; leave them out"};
-  servers.is_whole = raw.placement.empty() ? is_tensorflow : raw.placement == "whole";
+  servers.is_whole = raw.placement.empty() ? is_tensorflow : raw.placement != "cut";
+  servers.is_greedy = is_greedy;
   servers.is_dedicated = is_tensorflow && raw.server_hosts != "shared";
   if (raw.servers.empty()) return Status::ok();
   const Result<std::vector<bench::ServerCount>> counts =

@@ -61,11 +61,16 @@ std::string means_of(const Request& request, const Prediction& row) {
   if (row.servers == 0)
     return fmt::format("{:g} calls up to {}, {}", row.calls, bench::size_text(row.bucket_bytes),
                        kinds_of(row.algorithms));
-  return fmt::format("{} server{}, {}", row.servers, row.servers == 1 ? "" : "s",
-                     request.servers.is_whole ? "whole variables" : "cut variables");
+  return fmt::format("{} server{}, {} variables", row.servers, row.servers == 1 ? "" : "s",
+                     placement_text(request.servers));
 }
 
 }  // namespace
+
+std::string placement_text(const Servers& servers) {
+  if (!servers.is_whole) return "cut";
+  return servers.is_greedy ? "greedy" : "whole";
+}
 
 std::string strategy_text(const Servers& servers) {
   switch (servers.strategy) {
@@ -128,7 +133,7 @@ std::string json(const Report& report) {
       {"plans", request.plans},
       {"noise", {{"step", request.noise.step}, {"rank", request.noise.rank}, {"seed", request.noise.seed}}},
       {"strategy", strategy_text(request.servers)},
-      {"placement", has_servers ? (request.servers.is_whole ? "whole" : "cut") : ""},
+      {"placement", has_servers ? placement_text(request.servers) : ""},
       {"server_hosts", has_servers ? (request.servers.is_dedicated ? "dedicated" : "shared") : ""},
       {"late", std::move(late)},
       {"results", Ordered::array()}};

@@ -26,10 +26,12 @@ struct Servers {
   Strategy strategy = Strategy::kAllreduce;
   bench::ServerCount count = {};
   bool is_whole = false;     // each variable on one server; else cut over all (bench/placement.h)
+  bool is_greedy = false;    // whole, each on the server that has the fewest bytes by then; else in turns
   bool is_dedicated = true;  // kTensorflowServers: on hosts of their own
 };
 
 inline constexpr int kMostReplayedRanks = 64, kMostWorkers = 512;
+std::string placement_text(const Servers& servers);
 std::string strategy_text(const Servers& servers);  // as the option names it
 // Whether so many ranks can have them. why: a sentence.
 Status check_servers(const Servers& servers, int ranks);

@@ -49,9 +49,13 @@ class TensorflowServers {
     for (const Gradient& gradient : program.gradients) counts.push_back(gradient.count);
     const auto shards = bench::assign_shards(counts, count);
     parts_.resize(counts.size());
-    for (size_t i = 0; i < counts.size(); ++i) {
+    std::vector<int64_t> load(static_cast<size_t>(count));
+    for (size_t i = counts.size(); i-- > 0;) {  // as the model makes its variables
       if (servers.is_whole) {
-        parts_[i].push_back({.count = counts[i], .server = bench::server_of(i, counts.size(), count)});
+        const auto least = static_cast<int>(std::ranges::min_element(load) - load.begin());
+        const int server = servers.is_greedy ? least : bench::server_of(i, counts.size(), count);
+        load[static_cast<size_t>(server)] += counts[i];
+        parts_[i].push_back({.count = counts[i], .server = server});
         continue;
       }
       for (int server = 0; server < count; ++server)

@@ -62,6 +62,14 @@ TEST(SimulatedServers, with_variables_that_are_cut_use_all_ports) {
   EXPECT_LT(cut, whole / 3);
 }
 
+TEST(SimulatedServers, that_take_what_they_have_least_of_are_evenly_loaded) {
+  Servers greedy = tensorflow(3);
+  greedy.is_greedy =
+      true;  // in turns, one of three servers gets all the weights and the others what is small
+  const double turns = row_of("inception_v3", 8, tensorflow(3)).step_ms;
+  EXPECT_LT(row_of("inception_v3", 8, greedy).step_ms, 0.8 * turns);
+}
+
 TEST(SimulatedServers, beside_ranks_spare_the_links_what_these_ranks_send) {
   const Prediction own = row_of("resnet50", 8, tensorflow(2)),
                    shared = row_of("resnet50", 8, tensorflow(2, true, false));
