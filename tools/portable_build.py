@@ -103,8 +103,11 @@ set_target_properties(fmt::fmt-header-only PROPERTIES INTERFACE_COMPILE_DEFINITI
 """
 
 
-def cmake_settings(machine: Machine, tree: Path) -> List[str]:
-    """Prepares everything in the build tree, and returns what to tell CMake."""
+def cmake_settings(machine: Machine, tree: Path, is_quick: bool) -> List[str]:
+    """Prepares everything in the build tree, and returns what to tell CMake.
+
+    is_quick: the command is not optimized.
+    """
     tools = tree / "portable" / "bin"
     make_tools(machine, tools)
     include = make_includes(machine, tree / "portable" / "include")
@@ -130,5 +133,6 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
         "RUEDA_LIBCRYPTO": crypto,
         "RUEDA_LIBYAML": yaml,
         "RUEDA_LIBC_MEMORY": "ON",
+        "RUEDA_QUICK_COMMAND": "ON" if is_quick else "OFF",
     }
     return [f"-D{key}={value}" for key, value in settings.items()]

@@ -22,8 +22,8 @@ constexpr const char* kSimulateHelp =
   rueda simulate --model vgg16 --hosts 4 --bandwidth 1gbit    without a file: hosts that are alike
 
 The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code
-that trains, under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has made
-of a short run. A cluster is a file as docs/simulate.md describes, or what rueda preflight --json has written.
+that trains, under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has
+made of a short run. A cluster is a file as docs/simulate.md describes, or what rueda preflight --json wrote.
 
 )";
 

@@ -7,6 +7,7 @@
 #include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
 #include "rueda/schedule/algorithm.h"
+#include "simulate/nccl_price.h"
 
 namespace rueda::simulate {
 
@@ -50,7 +51,11 @@ CallPrices::CallPrices(const Layout& layout, const Costs& costs, const CallOptio
 
 const CallPrice& CallPrices::of(const schedule::Spec& spec) {
   const auto [at, is_new] = known_.try_emplace({spec.what, spec.count});
-  if (is_new) at->second = layout_.topology.is_single_host() ? price_in_shared_memory(spec) : price(spec);
+  if (!is_new) return at->second;
+  if (!layout_.gpus.empty())
+    at->second = price_by_nccl(spec);
+  else
+    at->second = layout_.topology.is_single_host() ? price_in_shared_memory(spec) : price(spec);
   return at->second;
 }
 
@@ -112,8 +117,18 @@ CallPrice CallPrices::price(const schedule::Spec& spec) {
     price.latency_us = run(algorithm, small, ignored);
     price.transfer_us = std::max(0.0, run(algorithm, spec, price.busy_us) - price.latency_us);
   }
+  price.busiest_us = busiest_of(price.busy_us);
   price.algorithm = algorithm.name;
   return price;
+}
+
+double CallPrices::busiest_of(const Traffic::Use& use) const {
+  double most = 0;
+  for (const std::vector<double>* ports : {&use.port_out, &use.port_in})
+    for (const double us : *ports) most = std::max(most, us);
+  for (size_t i = 0; i < use.cores.size(); ++i)
+    most = std::max(most, use.cores[i] / (layout_.machine_of.empty() ? 1 : layout_.cores[i]));
+  return most;
 }
 
 // The formula of the cost model, times what the messages take beyond the formula where the first hosts alone
@@ -151,7 +166,30 @@ CallPrice CallPrices::price_in_shared_memory(const schedule::Spec& spec) const {
   CallPrice price;
   price.algorithm = name_of(algorithm);
   price.latency_us = backend::local_us(0, ranks, algorithm, memory);
-  price.transfer_us = backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
+  price.transfer_us = price.busiest_us =
+      backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
+  return price;
+}
+
+// Ranks meet on the host before a call of a plan is launched; calls run one after the other on the stream.
+CallPrice CallPrices::price_by_nccl(const schedule::Spec& spec) const {
+  const schedule::Topology& topology = layout_.topology;
+  NcclLinks links{.ranks = topology.size(),
+                  .hosts = topology.host_count(),
+                  .is_nvlink = layout_.gpus == "nvlink",
+                  .within_gbps = topology.local.bandwidth_gbps};
+  if (links.hosts > 1) links.network_gbps = std::ranges::min(layout_.network.port_gbps);
+  const double bytes = static_cast<double>(spec.count) * static_cast<double>(size_of(spec.dtype));
+  const NcclPrice nccl = nccl_allreduce(bytes, links);
+  CallPrice price;
+  const double link_us = links.hosts > 1 ? topology.remote.latency_us : topology.local.latency_us;
+  price.latency_us = nccl.latency_us + std::ceil(std::log2(links.ranks)) * link_us;
+  price.transfer_us = price.busiest_us = nccl.transfer_us;
+  price.algorithm = nccl.algorithm;
+  if (links.hosts > 1) {
+    price.busy_us.port_out.assign(layout_.network.port_gbps.size(), nccl.transfer_us);
+    price.busy_us.port_in = price.busy_us.port_out;
+  }
   return price;
 }
 

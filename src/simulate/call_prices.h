@@ -16,6 +16,7 @@ namespace rueda::simulate {
 struct CallPrice {
   double latency_us = 0;   // of the same call with next to nothing in it
   double transfer_us = 0;  // what its bytes add
+  double busiest_us = 0;   // how long it keeps the busiest port, or all cores of the busiest machine
   schedule::Traffic::Use busy_us = {};
   std::string_view algorithm = "";
 };
@@ -35,7 +36,9 @@ class CallPrices {
   CallPrice price(const schedule::Spec& spec);
   CallPrice price_as_on_fewer_hosts(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
                                     const schedule::Spec& small);
+  [[nodiscard]] CallPrice price_by_nccl(const schedule::Spec& spec) const;
   [[nodiscard]] CallPrice price_in_shared_memory(const schedule::Spec& spec) const;
+  [[nodiscard]] double busiest_of(const schedule::Traffic::Use& use) const;
   double run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
              schedule::Traffic::Use& busy_us) const;
 

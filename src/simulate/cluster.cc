@@ -120,9 +120,9 @@ void read_links(Reader& reader, const Json& root, Cluster& cluster) {
 void read_costs(Reader& reader, const Json& root, Costs& costs) {
   const auto given = root.find("costs");
   if (given == root.end()) return;
-  reader.check_keys(
-      *given, "\"costs\"",
-      {"submit_us", "call_us", "wake_us", "message_us", "byte_ns", "copy_gbps", "payload", "control_us"});
+  reader.check_keys(*given, "\"costs\"",
+                    {"submit_us", "call_us", "wake_us", "message_us", "byte_ns", "copy_gbps", "payload",
+                     "control_us", "slow_share"});
   if (!given->is_object()) return;
   for (const CostField& field : kCostFields)
     costs.*field.field =
@@ -143,7 +143,7 @@ Cluster parse_own(Reader& reader, const Json& root) {
   Cluster cluster;
   reader.check_keys(root, "it",
                     {"hosts", "ranks_per_host", "cores", "machine", "link", "within", "links", "reduce_gbps",
-                     "costs", "comment"});
+                     "gpus", "costs", "comment"});
   if (!reader.status().is_ok()) return cluster;
   read_hosts(reader, root, cluster);
   if (const auto link = root.find("link"); link != root.end()) {
@@ -162,6 +162,9 @@ Cluster parse_own(Reader& reader, const Json& root) {
     cluster.within.bandwidth_gbps = reader.rate(*within, 8e9 * cluster.within.bandwidth_gbps) / 8e9;
     cluster.within.latency_us = reader.number(*within, "latency_us", 0, 1e6, cluster.within.latency_us);
   }
+  cluster.gpus = reader.word(root, "gpus", "");
+  if (!cluster.gpus.empty() && cluster.gpus != "nvlink" && cluster.gpus != "pcie")
+    reader.refuse(fmt::format("\"gpus\": {} is neither nvlink nor pcie", cluster.gpus));
   read_links(reader, root, cluster);
   read_costs(reader, root, cluster.costs);
   cluster.reduce_gbps = reader.number(root, "reduce_gbps", 1e-3, 1e6, cluster.reduce_gbps);
@@ -318,6 +321,7 @@ Layout lay_out(const Cluster& cluster) {
     is_limited = is_limited || host.cores > 0;
   }
   if (!is_limited) layout.machine_of.clear();
+  layout.gpus = cluster.gpus;
   layout.topology.local = cluster.within;
   layout.topology.remote = {.latency_us = cluster.latency_us, .bandwidth_gbps = gbps(cluster.rate_bits)};
   layout.topology.reduce_gbps = cluster.reduce_gbps;

@@ -40,6 +40,7 @@ struct Cluster {
   double latency_us = kTcpLatencyUs;  // one way
   std::vector<Link> links;
   schedule::LinkCost within{.latency_us = 1, .bandwidth_gbps = 8};  // between ranks of a host
+  std::string gpus;  // nvlink or pcie: calls run by NCCL, and `within` is a ring's rate; "" = in host memory
   bool is_payload = false;  // rates are of payload, as preflight measures them
   double reduce_gbps = 6;   // gigabytes per second that one rank reduces
   Costs costs;
@@ -66,6 +67,7 @@ struct Layout {
   schedule::Network network;
   std::vector<int32_t> machine_of;  // [hosts]; empty: no machine limits its ranks
   std::vector<int32_t> cores;       // [machines]
+  std::string gpus;                 // as Cluster
 };
 Layout lay_out(const Cluster& cluster);
 

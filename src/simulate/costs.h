@@ -17,6 +17,7 @@ struct Costs {
   double payload =
       0.957;  // the share of a link's rate that carries payload: 1448 of the 1514 bytes of a frame
   double control_us = 3;  // of rank 0, for each control message
+  double slow_share = 0;  // how much longer computing takes because communication runs beside it
 };
 
 struct CostField {
@@ -24,13 +25,14 @@ struct CostField {
   double Costs::*field;
   double least, most;
 };
-inline constexpr std::array<CostField, 8> kCostFields = {{{"submit_us", &Costs::submit_us, 0, 1e6},
+inline constexpr std::array<CostField, 9> kCostFields = {{{"submit_us", &Costs::submit_us, 0, 1e6},
                                                           {"call_us", &Costs::call_us, 0, 1e6},
                                                           {"wake_us", &Costs::wake_us, 0, 1e6},
                                                           {"message_us", &Costs::message_us, 0, 1e6},
                                                           {"byte_ns", &Costs::byte_ns, 0, 1e3},
                                                           {"copy_gbps", &Costs::copy_gbps, 1e-3, 1e6},
                                                           {"payload", &Costs::payload, 0.01, 1},
-                                                          {"control_us", &Costs::control_us, 0, 1e6}}};
+                                                          {"control_us", &Costs::control_us, 0, 1e6},
+                                                          {"slow_share", &Costs::slow_share, 0, 10}}};
 
 }  // namespace rueda::simulate

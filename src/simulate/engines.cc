@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -60,7 +59,7 @@ struct Engines::Node {
 
 Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agenda& agenda, Calls& calls,
                  std::function<void(Rank, size_t)> done)
-    : options_(options), agenda_(agenda), calls_(calls), done_(std::move(done)) {
+    : options_(options), tensors_(tensors), agenda_(agenda), calls_(calls), done_(std::move(done)) {
   const auto traits = [alone = options_.alone_bytes](int32_t, const control::Terms&) {
     return control::BackendTraits{.alone_bytes = alone};
   };
@@ -79,6 +78,11 @@ Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agen
       request.shape = {tensors[i].count};
       request.dtype = DType::kFloat32;
       request.priority = tensors[i].priority;
+      if (tensors[i].members > 1) {
+        request.group_index = static_cast<int32_t>(i - tensors[i].group);
+        request.group_size = static_cast<int32_t>(tensors[i].members);
+        request.group_name = name_at(tensors[i].group);
+      }
       node.requests.push_back(std::move(request));
     }
   }
@@ -98,15 +102,20 @@ Engines::~Engines() = default;
 
 int64_t Engines::plans_begun() const { return nodes_[0].planner->plans_begun(); }
 
-void Engines::submit(Rank rank, size_t tensor) {
+void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];
   node.waits_for_all = false;
-  const control::TensorRequest* const request = &node.requests[tensor];
+  std::vector<const control::TensorRequest*> requests;
+  for (size_t i = 0; i < tensors_[group].members; ++i) requests.push_back(&node.requests[group + i]);
   control::Planner::Decision decision =
-      node.planner->submitted(++node.last_operation, std::span(&request, 1), agenda_.now());
+      node.planner->submitted(++node.last_operation, requests, agenda_.now());
   const bool is_taken = decision.is_taken;
   carry_out(rank, std::move(decision.actions));
-  if (!is_taken) negotiate(rank, {*request});
+  if (!is_taken) {
+    std::vector<control::Request> negotiated;
+    for (const control::TensorRequest* request : requests) negotiated.emplace_back(*request);
+    negotiate(rank, std::move(negotiated));
+  }
   cycle(rank);
 }
 

@@ -32,6 +32,8 @@ struct EngineOptions {
 struct Summed {
   int64_t count = 0;  // elements, float32
   int32_t priority = 0;
+  size_t group = 0;  // its first tensor; all of a group are submitted at once
+  size_t members = 1;
 };
 
 class Engines {
@@ -40,7 +42,7 @@ class Engines {
   Engines(EngineOptions options, const std::vector<Summed>& tensors, Agenda& agenda, Calls& calls,
           std::function<void(Rank, size_t)> done);
   ~Engines();
-  void submit(Rank rank, size_t tensor);
+  void submit(Rank rank, size_t group);  // its first tensor
   // The training thread of the rank has begun to wait. is_for_all: for everything that it has submitted.
   void wait(Rank rank, bool is_for_all);
   // Lets the calls that end next end. There must be some: calls.next() is not kNever.
@@ -80,6 +82,7 @@ class Engines {
   void carry_out(Rank, control::PlanOver&) {}
 
   EngineOptions options_;
+  std::vector<Summed> tensors_;
   Agenda& agenda_;
   Calls& calls_;
   std::function<void(Rank, size_t)> done_;

@@ -12,11 +12,24 @@ constexpr Nanos kTick = 100 * kMillisecond, kHang = 1000 * kSecond;
 
 Nanos scaled(Nanos time, double factor) { return static_cast<Nanos>(static_cast<double>(time) * factor); }
 
+// Where steps cross, tensors travel in parts, so that more urgent ones overtake: as the front ends and the
+// bench cut them.
+constexpr int64_t kPartElements = 1 << 18;
+
 std::vector<Summed> tensors_of(const Program& program) {
   std::vector<Summed> tensors;
   const auto count = static_cast<int32_t>(program.gradients.size());
-  for (int32_t i = 0; i < count; ++i)
-    tensors.push_back({.count = program.gradients[i].count, .priority = program.cross_step ? i - count : 0});
+  for (int32_t i = 0; i < count; ++i) {
+    const int64_t elements = program.gradients[i].count;
+    const int64_t part = program.cross_step ? kPartElements : elements, first = std::ssize(tensors);
+    const auto parts =
+        static_cast<size_t>(std::max<int64_t>(1, (elements + part - 1) / std::max<int64_t>(part, 1)));
+    for (size_t k = 0; k < parts; ++k)
+      tensors.push_back({.count = std::min(part, elements - static_cast<int64_t>(k) * part),
+                         .priority = program.cross_step ? i - count : 0,
+                         .group = static_cast<size_t>(first),
+                         .members = parts});
+  }
   return tensors;
 }
 
@@ -26,11 +39,16 @@ class Job {
       : program_(program),
         options_(options),
         calls_(calls),
-        engines_(options.engine, tensors_of(program), agenda_, calls,
-                 [this](Rank rank, size_t tensor) { complete(rank, tensor); }),
+        tensors_(tensors_of(program)),
+        engines_(options.engine, tensors_, agenda_, calls,
+                 [this](Rank rank, size_t tensor) { complete(rank, gradient_of_[tensor]); }),
         loops_(static_cast<size_t>(options.engine.ranks)) {
     result_.steps.resize(loops_.size());
-    for (Loop& loop : loops_) loop.has_sum.assign(program.gradients.size(), true);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].group == i) first_of_.push_back(i);
+      gradient_of_.push_back(first_of_.size() - 1);
+    }
+    for (Loop& loop : loops_) loop.lacks.assign(program.gradients.size(), 0);
   }
 
   Result<JobResult> run() {
@@ -59,7 +77,7 @@ class Job {
 
  private:
   struct Loop {
-    std::vector<bool> has_sum;  // [gradient] of the last step
+    std::vector<size_t> lacks;  // [gradient] parts of its last sum that are not there
     size_t open = 0;            // gradients without a sum
     int step = 0;
     size_t next = 0;          // the gradient that comes next, in the forward or the backward pass
@@ -80,7 +98,7 @@ class Job {
   void go_forward(Rank rank) {
     Loop& loop = loops_[rank];
     while (loop.next > 0) {
-      if (!loop.has_sum[loop.next - 1]) {
+      if (loop.lacks[loop.next - 1] > 0) {
         loop.is_waiting = true;
         return engines_.wait(rank, false);
       }
@@ -114,11 +132,11 @@ class Job {
 
   void submit(Rank rank, size_t gradient) {
     Loop& loop = loops_[rank];
-    RUEDA_CHECK(loop.has_sum[gradient], "a gradient is in flight once");
+    RUEDA_CHECK(loop.lacks[gradient] == 0, "a gradient is in flight once");
     if (options_.engine.ranks == 1) return;
-    loop.has_sum[gradient] = false;
+    loop.lacks[gradient] = tensors_[first_of_[gradient]].members;
     ++loop.open;
-    engines_.submit(rank, gradient);
+    engines_.submit(rank, first_of_[gradient]);
   }
 
   void finish_computing(Rank rank) {
@@ -131,7 +149,7 @@ class Job {
 
   void complete(Rank rank, size_t gradient) {
     Loop& loop = loops_[rank];
-    loop.has_sum[gradient] = true;
+    if (--loop.lacks[gradient] > 0) return;
     --loop.open;
     if (!loop.is_waiting) return;
     if (program_.cross_step ? gradient + 1 != loop.next : loop.open > 0) return;
@@ -154,8 +172,10 @@ class Job {
 
   const Program& program_;
   const JobOptions& options_;
-  Agenda agenda_;
   Calls& calls_;
+  Agenda agenda_;
+  std::vector<Summed> tensors_;
+  std::vector<size_t> first_of_, gradient_of_;  // [gradient], [tensor]
   Engines engines_;
   std::vector<Loop> loops_;  // [rank]
   Rank finished_ = 0;

@@ -9,11 +9,14 @@ namespace rueda::simulate {
 namespace {
 
 // A call has a part that grows with its bytes, which shares the links (or the cores) with other calls, and a
-// latency, which does not.
+// latency, which does not. A link that is busy for half of a call has room for a second one.
 class PricedCalls final : public Calls {
  public:
   PricedCalls(const Layout& layout, const Costs& costs, const CallOptions& options)
-      : ranks_(layout.topology.size()), costs_(costs), prices_(layout, costs, options) {}
+      : ranks_(layout.topology.size()),
+        costs_(costs),
+        is_on_gpus_(!layout.gpus.empty()),
+        prices_(layout, costs, options) {}
 
   void start(Rank, const CallPlace& place, const control::Bucket& bucket, bool is_planned,
              Nanos now) override {
@@ -30,10 +33,10 @@ class PricedCalls final : public Calls {
 
   [[nodiscard]] Nanos next() const override {
     double first = INFINITY;
-    const auto sharing = static_cast<double>(transfers());
+    const double slowdown = crowding();
     for (const auto& [place, open] : open_)
       if (open.is_running)
-        first = std::min(first, is_moving(open) ? now_us_ + open.left_us * sharing : open.latency_end);
+        first = std::min(first, is_moving(open) ? now_us_ + open.left_us * slowdown : open.latency_end);
     return std::isfinite(first) ? static_cast<Nanos>(std::ceil(first * 1e3)) : kNever;
   }
 
@@ -59,23 +62,27 @@ class PricedCalls final : public Calls {
     Rank starters = 0;
     bool is_running = false;
     double latency_us = 0, left_us = 0;
+    double busy_share = 1;   // of the time in which its bytes move, for what is busiest
     double latency_end = 0;  // then its bytes move
   };
 
   [[nodiscard]] bool is_moving(const Open& open) const {
     return open.is_running && open.latency_end <= now_us_ && open.left_us > 0;
   }
-  [[nodiscard]] int64_t transfers() const {
-    return std::ranges::count_if(open_, [this](const auto& one) { return is_moving(one.second); });
+  // How many times longer the calls take whose bytes move now: together they keep a port or a core busy for
+  // no more than all of the time.
+  [[nodiscard]] double crowding() const {
+    double busy = 0;
+    for (const auto& [place, open] : open_)
+      if (is_moving(open)) busy += open.busy_share;
+    return std::max(1.0, busy);
   }
 
-  // Calls whose bytes move share the links evenly.
   void move_to(Nanos now) {
-    const double us = static_cast<double>(now) / 1e3, passed = us - now_us_;
-    const auto sharing = static_cast<double>(transfers());
+    const double us = static_cast<double>(now) / 1e3, passed = (us - now_us_) / crowding();
     for (auto& [place, open] : open_) {
       if (!is_moving(open)) continue;
-      open.left_us -= passed / sharing;
+      open.left_us -= passed;
       if (open.left_us < 1e-3) open.left_us = 0;
     }
     now_us_ = us;
@@ -87,8 +94,10 @@ class PricedCalls final : public Calls {
     const CallPrice& price = prices_.of(spec);
     open.latency_us = price.latency_us + costs_.call_us;
     open.left_us = price.transfer_us;
+    open.busy_share = price.transfer_us > 0 ? std::min(1.0, price.busiest_us / price.transfer_us) : 0;
     add(price.busy_us);
     ++algorithms_[std::string(price.algorithm)];
+    if (is_on_gpus_) return;
     if (tensors > 1) open.latency_us += 2 * bytes_of(bucket) / (costs_.copy_gbps * 1e3);
     if (is_planned && schedule::needs_start_barrier(spec, tensors, ranks_, schedule::kCopiedBytes))
       open.latency_us += prices_.of(barrier_spec()).latency_us;
@@ -106,6 +115,7 @@ class PricedCalls final : public Calls {
 
   Rank ranks_;
   Costs costs_;
+  bool is_on_gpus_;  // where packing costs next to nothing, and no call needs a start barrier
   CallPrices prices_;
   double now_us_ = 0;
   std::map<CallPlace, Open> open_;

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "rueda/backend/nccl/probe.h"
 #include "rueda/schedule/bucket_bytes.h"
-#include "simulate/calls.h"
+#include "simulate/call_prices.h"
 #include "simulate/job.h"
+#include "simulate/specs.h"
 
 namespace rueda::simulate {
 namespace {
@@ -17,7 +19,7 @@ constexpr int kWarmUp = 6;  // steps in which a plan is learned
 constexpr int kLeastSteps = 4;
 
 // What may be taken away, to see how much of a step it costs.
-enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kAllCauses = 7 };
+enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kSlowdown = 8, kAllCauses = 15 };
 
 struct Case {
   const Request& request;
@@ -43,6 +45,7 @@ void unbind_links(Layout& layout) {
   for (schedule::LinkCost& link : layout.network.links) link = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
   for (double& port : layout.network.port_gbps) port = kAnyRate;
   layout.topology.remote = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
+  if (!layout.gpus.empty()) layout.topology.local = layout.topology.remote;
 }
 
 double quantile(std::vector<double> values, double share) {
@@ -50,9 +53,9 @@ double quantile(std::vector<double> values, double share) {
   return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
 }
 
-// Calls in shared memory have no messages.
-bool is_by_message(const Request& request, int ranks, size_t hosts) {
-  if (hosts == 1) return false;
+// Calls in shared memory and by NCCL have no messages of ours.
+bool is_by_message(const Request& request, int ranks, const Cluster& cluster) {
+  if (cluster.hosts.size() == 1 || !cluster.gpus.empty()) return false;
   return request.detail == Detail::kMessage ||
          (request.detail == Detail::kAuto && ranks <= kMostMessageRanks);
 }
@@ -60,6 +63,17 @@ bool is_by_message(const Request& request, int ranks, size_t hosts) {
 // Measured as the library measures at init: from the first host to the next.
 void take_measured_link(Layout& layout) {
   if (layout.network.port_gbps.size() > 1) layout.topology.remote = layout.network.link(0, 1);
+}
+
+// As the library finds it out with NCCL itself.
+int64_t nccl_bucket_bytes(const Layout& layout, const Costs& costs, const Request& request) {
+  CallPrices prices(layout, costs, {.algorithm = {}, .chosen_for = layout.topology});
+  nccl::Probe probe;
+  while (const std::optional<size_t> bytes = probe.next()) {
+    const CallPrice& price = prices.of(allreduce_spec(static_cast<int64_t>(*bytes / 4)));
+    probe.took(static_cast<Nanos>(1e3 * (price.latency_us + price.transfer_us)));
+  }
+  return probe.bucket_bytes(request.fusion_bytes);
 }
 
 struct Run {
@@ -72,9 +86,10 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   const Request& request = one.request;
   Layout layout = lay_out(one.cluster);
   take_measured_link(layout);
-  const int64_t bucket_bytes = request.bucket_bytes > 0
-                                   ? request.bucket_bytes
-                                   : schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+  int64_t bucket_bytes = request.bucket_bytes;
+  if (bucket_bytes == 0 && !layout.gpus.empty())
+    bucket_bytes = nccl_bucket_bytes(layout, one.cluster.costs, request);
+  if (bucket_bytes == 0) bucket_bytes = schedule::plan_bucket_bytes(layout.topology, request.algorithm);
   const schedule::Topology chosen_for = layout.topology;  // what is taken away changes no decision
   if ((causes & kLinks) == 0) unbind_links(layout);
   const Costs costs = (causes & kHosts) == 0 ? none_of(one.cluster.costs) : one.cluster.costs;
@@ -86,6 +101,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   engine.channels = layout.topology.is_single_host() ? 1 : 2;
   engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
   engine.bucket_bytes = bucket_bytes;
+  if (!layout.gpus.empty()) engine.alone_bytes = 0;  // packing costs next to nothing
   engine.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
   engine.control = static_cast<Nanos>(costs.control_us * 1e3);
   engine.flight =
@@ -98,15 +114,16 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   for (Rank rank = 0; rank < engine.ranks; ++rank) {
     options.slower.push_back(noise_of(noise, rank, options.steps));
     const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
-    const double slowness = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
-    for (double& factor : options.slower.back()) factor *= slowness / speed;
+    const double slow = (causes & kSlowdown) == 0 || engine.ranks == 1 ? 1 : 1 + one.cluster.costs.slow_share;
+    const double late = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
+    for (double& factor : options.slower.back()) factor *= slow * late / speed;
   }
   const CallOptions call_options{
       .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
   const auto run = [&]() -> Result<JobResult> {
     if (request.servers.strategy != Strategy::kAllreduce)
       return run_servers(one.program, options, request.servers, {layout, costs, chosen_for});
-    const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster.hosts.size())
+    const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster)
                                              ? make_message_calls(layout, costs, call_options)
                                              : make_priced_calls(layout, costs, call_options);
     return run_job(one.program, options, *calls);
@@ -151,13 +168,17 @@ Result<Losses> split_losses(const Case& one, int steps) {
     double share = 0;
     for (unsigned others = 0; others <= kAllCauses; ++others) {
       if ((others & cause) != 0) continue;
-      constexpr std::array<double, 3> kWeights = {1.0 / 3, 1.0 / 6, 1.0 / 3};  // by how many others there are
+      constexpr std::array<double, 4> kWeights = {1.0 / 4, 1.0 / 12, 1.0 / 12,
+                                                  1.0 / 4};  // by how many others there are
       share +=
           kWeights[static_cast<size_t>(std::popcount(others))] * (step_ms[others | cause] - step_ms[others]);
     }
     return share;
   };
-  return Losses{.links_ms = share_of(kLinks), .hosts_ms = share_of(kHosts), .jitter_ms = share_of(kJitter)};
+  return Losses{.links_ms = share_of(kLinks),
+                .hosts_ms = share_of(kHosts),
+                .jitter_ms = share_of(kJitter),
+                .slowdown_ms = share_of(kSlowdown)};
 }
 
 std::string bottleneck_of(const Prediction& row) {
@@ -166,8 +187,11 @@ std::string bottleneck_of(const Prediction& row) {
   if (row.link_busy > 0.85) return "links";
   const Losses& losses = row.losses;
   if (!row.has_losses) return row.core_busy > row.link_busy ? "cores" : "links";
-  if (losses.links_ms >= std::max(losses.hosts_ms, losses.jitter_ms)) return "links";
-  return losses.hosts_ms >= losses.jitter_ms ? "hosts" : "jitter";
+  const std::array<std::pair<double, const char*>, 4> causes = {{{losses.links_ms, "links"},
+                                                                 {losses.hosts_ms, "hosts"},
+                                                                 {losses.jitter_ms, "jitter"},
+                                                                 {losses.slowdown_ms, "slowdown"}}};
+  return std::ranges::max_element(causes, {}, [](const auto& cause) { return cause.first; })->second;
 }
 
 Result<Prediction> predict(const Request& request, const Changes& changes) {
@@ -178,8 +202,8 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
     return status;
   const int workers = cluster.value().ranks();
   if (const Status status = check_servers(request.servers, workers); !status.is_ok()) return status;
-  const bool is_message = request.servers.strategy != Strategy::kAllreduce ||
-                          is_by_message(request, workers, cluster.value().hosts.size());
+  const bool is_message =
+      request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());
   const int hosts = static_cast<int>(cluster.value().hosts.size());
   const Case one{.request = request,
                  .cluster = with_servers(std::move(cluster).value(), request.servers, workers),

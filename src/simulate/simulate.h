@@ -43,7 +43,7 @@ struct Request {
 // What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of
 // taking each cause away).
 struct Losses {
-  double links_ms = 0, hosts_ms = 0, jitter_ms = 0;
+  double links_ms = 0, hosts_ms = 0, jitter_ms = 0, slowdown_ms = 0;
 };
 
 struct Prediction {

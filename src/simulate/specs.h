@@ -30,6 +30,10 @@ inline schedule::Spec spec_of(const control::Bucket& bucket) {
           .segment_counts = {}};
 }
 
+inline schedule::Spec allreduce_spec(int64_t elements) {  // float32
+  return {.count = elements, .counts = {}, .scale = {}, .segment_counts = {}};
+}
+
 inline schedule::Spec barrier_spec() {
   return {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}};
 }

@@ -14,6 +14,7 @@ namespace {
 struct Model {
   std::string prefix;
   std::vector<int64_t> counts;
+  std::vector<int32_t> sets;  // [tensor] the process set
 };
 
 enum class Kind {
@@ -39,15 +40,24 @@ struct Block {
   uint64_t seed;
 };
 
-// The same for all ranks.
+// The same for all ranks. has_sets: two of three tensors are of process sets other than the world.
 struct Program {
-  explicit Program(uint64_t seed) {
+  Program(uint64_t seed, Rank size, bool has_sets) {
     std::mt19937_64 random(seed);
+    sets = {{}, {0}, {0, size - 1}, {}, {}};
+    for (Rank rank = 0; rank < size; ++rank) {
+      sets[0].push_back(rank);
+      if (rank > 0) sets[3].push_back(rank);
+      if (rank < size - 1) sets[4].push_back(rank);
+    }
     constexpr std::array<int64_t, 8> kCounts = {0, 1, 10, 300, 9000, 16'384, 70'000, 300'000};
     for (const std::string prefix : {"g", "d"}) {
-      Model& model = models.emplace_back(Model{.prefix = prefix, .counts = {}});
+      Model& model = models.emplace_back(Model{.prefix = prefix, .counts = {}, .sets = {}});
       for (size_t i = 2 + random() % 6; i > 0; --i)
         model.counts.push_back(kCounts[random() % kCounts.size()]);
+      for (size_t i = 0; i < model.counts.size(); ++i)
+        model.sets.push_back(has_sets && random() % 3 != 0 ? static_cast<int32_t>(random() % sets.size())
+                                                           : 0);
     }
     // Every other block only recurs, or no plan would ever be learned.
     for (int i = 0; i < 16; ++i) {
@@ -59,6 +69,7 @@ struct Program {
                         .seed = random()});
     }
   }
+  std::vector<std::vector<Rank>> sets;
   std::vector<Model> models;
   std::vector<Block> blocks;
 };
@@ -84,7 +95,7 @@ uint64_t digest_of(uint64_t seed, std::span<const float> values) {
 
 struct Outcome {
   uint64_t common = 0;  // of results that all ranks have
-  uint64_t own = 0;     // of those that only ranks with more steps have
+  uint64_t own = 0;     // of those that only some ranks have
   int64_t steps = 0, tensors = 0, planned = 0, departures = 0;
 };
 
@@ -107,6 +118,9 @@ class Side {
         do_block(program, block);
       }
     }
+    // The first rank that leaves ends the job for all.
+    const Status met = run_one(engine_, make_tensor(Collective::kBarrier, "end", {}, nullptr));
+    EXPECT_TRUE(met.is_ok()) << met.why;
     outcome_.planned = engine_.counters().planned_batches;
     outcome_.departures = engine_.counters().departures;
     return outcome_;
@@ -117,12 +131,26 @@ class Side {
     std::string name;
     std::span<float> values;
     int64_t handle;
+    int32_t set = 0;
   };
+
+  [[nodiscard]] bool has_part(const Program& program, int32_t set) const {
+    return std::ranges::binary_search(program.sets[static_cast<size_t>(set)], rank_);
+  }
+  // The tensors in which this rank takes part.
+  std::vector<size_t> mine(const Program& program, const Model& model) const {
+    std::vector<size_t> tensors;
+    for (size_t i = 0; i < model.counts.size(); ++i)
+      if (has_part(program, model.sets[i])) tensors.push_back(i);
+    return tensors;
+  }
 
   void do_block(const Program& program, const Block& block) {
     const Model& model = program.models[block.model];
-    std::vector<size_t> order(model.counts.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<size_t> order = mine(program, model);
+    if (order.empty() && block.kind != Kind::kWithMore && block.kind != Kind::kBarrier &&
+        block.kind != Kind::kBothInOne && block.kind != Kind::kUneven)
+      return;
     switch (block.kind) {
       case Kind::kShuffled:
         std::shuffle(order.begin(), order.end(), own_);
@@ -130,26 +158,26 @@ class Side {
       case Kind::kStep:
         return step(model, order);
       case Kind::kOneByOne:
-        for (const size_t i : order) finish(submit(model, i), outcome_.common);
+        for (const size_t i : order) finish(submit(model, i));
         return;
       case Kind::kHalf: {
         std::vector<Open> first;
-        for (size_t i = 0; i < order.size() / 2 + 1; ++i) first.push_back(submit(model, i));
-        for (const Open& open : first) finish(open, outcome_.common);
+        for (size_t i = 0; i < order.size() / 2 + 1; ++i) first.push_back(submit(model, order[i]));
+        for (const Open& open : first) finish(open);
         return step(model, {order.begin() + static_cast<std::ptrdiff_t>(first.size()), order.end()});
       }
       case Kind::kWithout:
-        order.erase(order.begin() + static_cast<std::ptrdiff_t>(block.pick % order.size()));
+        std::erase(order, block.pick % model.counts.size());  // on all its members
         return step(model, order);
       case Kind::kWithMore:
         open_.push_back(submit("new" + std::to_string(round_), 100));
         return step(model, order);
       case Kind::kBothInOne:
-        for (size_t i = 0; i < program.models[1 - block.model].counts.size(); ++i)
+        for (const size_t i : mine(program, program.models[1 - block.model]))
           open_.push_back(submit(program.models[1 - block.model], i));
         return step(model, order);
       case Kind::kGroup:
-        return group(model);
+        return group(model, order);
       case Kind::kBarrier: {
         step(model, order);
         const Status met = run_one(engine_, make_tensor(Collective::kBarrier, "barrier", {}, nullptr));
@@ -168,28 +196,37 @@ class Side {
   // Also what was submitted before it.
   void step(const Model& model, const std::vector<size_t>& order) {
     for (const size_t i : order) open_.push_back(submit(model, i));
-    for (const Open& open : std::exchange(open_, {})) finish(open, outcome_.common);
+    for (const Open& open : std::exchange(open_, {})) finish(open);
   }
 
-  void group(const Model& model) {
+  // One operation of the tensors of the world, and the others one by one.
+  void group(const Model& model, const std::vector<size_t>& order) {
     std::vector<Tensor> tensors;
     std::vector<Open> parts;
-    for (size_t i = 0; i < model.counts.size(); ++i) {
+    for (const size_t i : order) {
+      if (model.sets[i] != 0) {
+        open_.push_back(submit(model, i));
+        continue;
+      }
       Open& part = parts.emplace_back(prepare(model.prefix + std::to_string(i), model.counts[i]));
       tensors.push_back(tensor_of(part));
     }
-    const Result<int64_t> handle = engine_.submissions().submit(std::move(tensors));
-    ASSERT_TRUE(handle.is_ok()) << handle.status().why;
-    await(handle.value(), model.prefix);
-    for (const Open& part : parts) note(part, outcome_.common);
-    engine_.operations().release(handle.value());
+    if (!tensors.empty()) {
+      const Result<int64_t> handle = engine_.submissions().submit(std::move(tensors));
+      ASSERT_TRUE(handle.is_ok()) << handle.status().why;
+      await(handle.value(), model.prefix);
+      for (const Open& part : parts) note(part, outcome_.common);
+      engine_.operations().release(handle.value());
+    }
+    for (const Open& open : std::exchange(open_, {})) finish(open);
   }
 
   void uneven(const Model& model, const std::vector<size_t>& order, uint64_t seed) {
     const auto more = static_cast<int>(mix(seed + static_cast<uint64_t>(rank_)) % 4);
     for (int i = 0; i < more; ++i) {
       std::vector<Open> opened;
-      for (const size_t k : order) opened.push_back(submit(model, k));
+      for (const size_t k : order)
+        if (model.sets[k] == 0) opened.push_back(submit(model, k));
       for (const Open& open : opened) finish(open, outcome_.own);
     }
     const Status joined = run_one(engine_, make_tensor(Collective::kJoin, "join", {}, nullptr));
@@ -197,10 +234,11 @@ class Side {
   }
 
   Open submit(const Model& model, size_t i) {
-    return submit(model.prefix + std::to_string(i), model.counts[i]);
+    return submit(model.prefix + std::to_string(i), model.counts[i], model.sets[i]);
   }
-  Open submit(const std::string& name, int64_t count) {
+  Open submit(const std::string& name, int64_t count, int32_t set = 0) {
     Open open = prepare(name, count);
+    open.set = set;
     open.handle = must_submit(engine_, tensor_of(open));
     return open;
   }
@@ -214,8 +252,12 @@ class Side {
   }
 
   static Tensor tensor_of(const Open& open) {
-    return make_tensor(Collective::kAllreduce, open.name, {std::ssize(open.values)}, open.values.data());
+    Tensor tensor =
+        make_tensor(Collective::kAllreduce, open.name, {std::ssize(open.values)}, open.values.data());
+    tensor.request.process_set = open.set;
+    return tensor;
   }
+  void finish(const Open& open) { finish(open, open.set == 0 ? outcome_.common : outcome_.own); }
 
   void finish(const Open& open, uint64_t& digest) {
     await(open.handle, open.name);
@@ -265,6 +307,7 @@ struct World {
   const char* hosts;  // a letter for each rank
   const char* transports;
   bool has_arena = false;
+  bool has_sets = false;
 };
 
 void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
@@ -276,13 +319,15 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed, const Env& e
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
+      const Program program(seed, size, world.has_sets);
       InitOptions options;
+      if (world.has_sets) options.process_sets = {program.sets.begin() + 1, program.sets.end()};
       if (world.has_arena) options.arena = memory::Arena::create(64 << 20).value();
       const std::shared_ptr<memory::Arena> arena = options.arena;
       Result<Session> session = job.start(rank, extra, std::move(options));
       ASSERT_TRUE(session.is_ok()) << session.status().to_string();
       const std::shared_ptr<Engine> engine = Engine::start(std::move(session).value()).value();
-      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, size, seed, arena).run(Program(seed));
+      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, size, seed, arena).run(program);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -305,7 +350,7 @@ TEST_P(RandomPlans, programs_give_the_bits_of_unfused_negotiated_calls) {
     for (size_t rank = 0; rank < planned.size(); ++rank) {
       EXPECT_EQ(planned[rank].common, planned[0].common) << "ranks 0 and " << rank << " differ";
       EXPECT_EQ(planned[rank].common, plain[rank].common) << "rank " << rank;
-      EXPECT_EQ(planned[rank].own, plain[rank].own) << "rank " << rank << ", after others have joined";
+      EXPECT_EQ(planned[rank].own, plain[rank].own) << "rank " << rank << ": what not all ranks have";
       EXPECT_EQ(plain[rank].planned, 0);
     }
     total.steps += planned[0].steps;
@@ -325,7 +370,12 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomPlans,
                                          World{"four_buckets", "aaaa", "shm,tcp", true},
                                          World{"two_tcp", "aa", "tcp"}, World{"three_tcp", "aaa", "tcp"},
                                          World{"two_hosts_of_two", "aabb", "shm,tcp", true},
-                                         World{"four_hosts", "abcd", "tcp"}),
+                                         World{"four_hosts", "abcd", "tcp"},
+                                         World{"sets_of_three", "aaa", "shm,tcp", false, true},
+                                         World{"sets_of_four", "aaaa", "shm,tcp", true, true},
+                                         World{"sets_of_three_tcp", "aaa", "tcp", false, true},
+                                         World{"sets_of_hosts_of_two", "aabb", "shm,tcp", true, true},
+                                         World{"sets_of_four_hosts", "abcd", "tcp", false, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -51,7 +51,7 @@ class RefusedMessages : public testing::TestWithParam<std::string> {
 
 TEST_P(RefusedMessages, the_end_of_a_plan_that_this_rank_does_not_run_ends_the_job) {
   const Outcome outcome =
-      lie(0, control::MessageType::kResponses, encoded(control::PlanEnd{.buckets = 7, .flows = {}}));
+      lie(0, control::MessageType::kResponses, encoded(control::PlanEnd{.runs = {7}, .flows = {}}));
   EXPECT_EQ(outcome.status.code, Code::kInternal);
   EXPECT_THAT(outcome.status.why,
               AllOf(HasSubstr("rank 0 (host"), HasSubstr("plan ends"), HasSubstr("none")));
@@ -60,14 +60,14 @@ TEST_P(RefusedMessages, the_end_of_a_plan_that_this_rank_does_not_run_ends_the_j
 
 TEST_P(RefusedMessages, a_plan_without_buckets_ends_the_job) {
   const Outcome outcome =
-      lie(0, control::MessageType::kResponses, encoded(control::PlanBegin{.plan_number = 1}));
+      lie(0, control::MessageType::kResponses, encoded(control::PlanBegin{.plan_number = 1, .sets = {}}));
   EXPECT_THAT(outcome.status.why, AllOf(HasSubstr("rank 0 (host"), HasSubstr("without buckets")));
   EXPECT_EQ(outcome.news, outcome.status.why);
 }
 
 TEST_P(RefusedMessages, responses_to_rank_0_end_the_job) {
   const Outcome outcome =
-      lie(1, control::MessageType::kResponses, encoded(control::PlanEnd{.buckets = 0, .flows = {}}));
+      lie(1, control::MessageType::kResponses, encoded(control::PlanEnd{.runs = {0}, .flows = {}}));
   EXPECT_THAT(outcome.status.why, AllOf(HasSubstr("rank 1 (host"), HasSubstr("only rank 0")));
   EXPECT_EQ(outcome.news, outcome.status.why);
 }

@@ -1,6 +1,9 @@
 // Declares the functions of the tests' libcuda, so that they cannot differ from what rueda expects.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 #include "machine.h"
 
 #define FAKE_CUDA_API extern "C" __attribute__((visibility("default")))
@@ -9,6 +12,14 @@ namespace fake_cuda {
 
 inline CUcontext handle_of(Context* context) { return reinterpret_cast<CUcontext>(context); }
 inline Context* context_of(CUcontext context) { return reinterpret_cast<Context*>(context); }
+
+// Nobody may take new memory for zeros. ThreadSanitizer keeps notes on each byte: there a mebibyte has to do.
+inline void spoil(void* memory, int value, size_t bytes) {
+#ifdef __SANITIZE_THREAD__
+  bytes = std::min(bytes, size_t{1} << 20);
+#endif
+  std::memset(memory, value, bytes);
+}
 
 }  // namespace fake_cuda
 

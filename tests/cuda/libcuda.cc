@@ -229,7 +229,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   int descriptor = -1;
   void* const memory = bytes < kShareableBytes ? allocate(bytes) : allocate_shareable(bytes, descriptor);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::memset(memory, 0xA5, bytes);  // nobody may take it for zeros
+  spoil(memory, 0xA5, bytes);
   left -= bytes;
   machine.device_bytes += bytes;
   machine.allocations[reinterpret_cast<uintptr_t>(memory)] = {
@@ -248,7 +248,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *address = allocate(bytes);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::memset(*address, 0x5A, bytes);
+  spoil(*address, 0x5A, bytes);
   machine.pinned_bytes += bytes;
   machine.allocations[reinterpret_cast<uintptr_t>(*address)] = {
       .bytes = bytes, .context = context, .is_device = false};

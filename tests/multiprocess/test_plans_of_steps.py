@@ -8,6 +8,7 @@ import torch.distributed as dist
 from conftest import WORLDS
 from harness import on_every_rank
 from process_groups import groups
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -95,6 +96,67 @@ def test_sharded_optimizers():
         model = DistributedDataParallel(net())
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-3)
         check_silence(train(model, optimizer))
+
+
+@on_every_rank
+def test_barriers_of_one_name():
+    model = net()
+    optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+
+    def after(loss):
+        hvd.barrier()
+        hvd.allreduce(loss, name="loss")
+        hvd.barrier()
+
+    check_silence(train(model, optimizer, after))
+
+
+@on_every_rank
+def test_stages_of_a_pipeline():
+    with groups():
+        rank, size = hvd.rank(), hvd.size()
+        pairs = [dist.new_group([first, first + 1]) for first in range(size - 1)]
+        ends = dist.new_group([0, size - 1])
+
+        def step(number):
+            for part in range(4):  # of a batch, forward and backward
+                activation = torch.full((8,), float(number % 5 + part))
+                if rank > 0:
+                    dist.broadcast(activation, src=rank - 1, group=pairs[rank - 1])
+                    assert activation[0] == number % 5 + part + rank - 1
+                activation.fill_(number % 5 + part + rank)
+                if rank < size - 1:
+                    dist.broadcast(activation, src=rank, group=pairs[rank])
+            for part in range(4):
+                gradient = torch.full((8,), float(number % 5 + part))
+                if rank < size - 1:
+                    dist.broadcast(gradient, src=rank + 1, group=pairs[rank])
+                    assert gradient[0] == number % 5 + part + size - 2 - rank
+                gradient.fill_(number % 5 + part + size - 1 - rank)
+                if rank > 0:
+                    dist.broadcast(gradient, src=rank, group=pairs[rank - 1])
+            if rank in (0, size - 1):  # they share the weights of the embedding
+                tied = torch.full((64,), float(rank))
+                dist.all_reduce(tied, group=ends)
+                assert tied[0] == size - 1
+            loss = torch.tensor(float(number % 7))
+            dist.all_reduce(loss)
+            assert loss == size * (number % 7)
+
+        check_silence(step)
+
+
+@on_every_rank
+def test_sharding_within_groups_and_copies_between_them():
+    if hvd.size() != 4:
+        return
+    with groups():
+        model = net()
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        check_silence(train(model, sgd(model)))
 
 
 @on_every_rank

@@ -37,7 +37,7 @@ PlanBucket bucket_of(const std::vector<std::string>& tensors) {
 void run_first_pass(Planner& planner) {
   respond(planner, bucket_of({"a", "b"}));
   respond(planner, bucket_of({"c"}));
-  respond(planner, PlanBegin{.plan_number = 1});
+  respond(planner, PlanBegin{.plan_number = 1, .sets = {}});
   OperationId operation = 0;
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(submit(planner, ++operation, name).is_taken);
   EXPECT_EQ(planner.room(kSecond, planner.started()).value().number, 0);
@@ -47,7 +47,7 @@ void run_first_pass(Planner& planner) {
 TEST(PlannerExample, a_bucket_that_one_rank_has_not_started_is_cancelled_on_the_other_and_negotiated) {
   Planner zero({.me = 0, .ranks = 2}), one({.me = 1, .ranks = 2});
   PlanLedger ledger;
-  ledger.begin(1, 2, 2);
+  ledger.begin(1, 2, {0, 0});
   for (Planner* planner : {&zero, &one}) run_first_pass(*planner);
 
   submit(zero, 4, "a");
@@ -66,15 +66,15 @@ TEST(PlannerExample, a_bucket_that_one_rank_has_not_started_is_cancelled_on_the_
   of_zero.under_way = {{.bucket = 2, .sent = {0, 4}}};  // the caller adds it
   EXPECT_FALSE(ledger.stopped_at(0, of_zero).value());
   const PlanLedger::End end = ledger.stopped_at(1, of_one).value().value();
-  EXPECT_EQ(end.buckets, 2);
+  EXPECT_EQ(end.runs, (std::vector<int64_t>{1, 1}));
   EXPECT_EQ(end.flows, (std::vector<Flow>{{.bucket = 2, .from = 0, .to = 1, .messages = 4}}));
 
-  const PlannerActions on_zero = respond(zero, PlanEnd{.buckets = end.buckets, .flows = end.flows});
+  const PlannerActions on_zero = respond(zero, PlanEnd{.runs = end.runs, .flows = end.flows});
   ASSERT_EQ(all_of<Cancel>(on_zero).size(), 1u);
   EXPECT_EQ(all_of<Cancel>(on_zero)[0].number, 2);
   EXPECT_EQ(all_of<Cancel>(on_zero)[0].arrivals, (std::vector<int32_t>{0, 0}));
   EXPECT_EQ(negotiated(on_zero), (std::vector<std::string>{"a", "b"}));
-  const PlannerActions on_one = respond(one, PlanEnd{.buckets = end.buckets, .flows = end.flows});
+  const PlannerActions on_one = respond(one, PlanEnd{.runs = end.runs, .flows = end.flows});
   ASSERT_EQ(all_of<Discard>(on_one).size(), 1u);
   EXPECT_EQ(all_of<Discard>(on_one)[0].number, 2);
   EXPECT_EQ(all_of<Discard>(on_one)[0].arrivals, (std::vector<int32_t>{4, 0}));

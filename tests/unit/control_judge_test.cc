@@ -331,6 +331,7 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .is_blocked = true,
                     .plan_number = 5,
                     .plan_started = 6,
+                    .plan_open = 21,
                     .plan_stuck_for = 7,
                     .plan_lacks = "t",
                     .participation = {.at = 16, .in_world = 17, .in_any = 18},

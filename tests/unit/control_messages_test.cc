@@ -130,13 +130,25 @@ std::vector<std::string> random_names(Random& random) {
 }
 
 PlanEnd random_end(Random& random) {
-  PlanEnd end{.buckets = pick(random, 0, INT64_MAX), .flows = {}};
+  PlanEnd end;
+  for (int64_t i = pick(random, 0, 3); i > 0; --i) end.runs.push_back(pick(random, 0, INT64_MAX));
   for (int64_t i = pick(random, 0, 3); i > 0; --i)
     end.flows.push_back({.bucket = pick(random, 0, 99),
                          .from = static_cast<Rank>(pick(random, 0, 9)),
                          .to = static_cast<Rank>(pick(random, 0, 9)),
                          .messages = static_cast<int32_t>(pick(random, 1, 9))});
   return end;
+}
+
+PlanBegin random_begin(Random& random) {
+  PlanBegin begin{.plan_number = pick(random, 0, INT64_MAX), .sets = {}};
+  for (int64_t i = pick(random, 0, 3); i > 0; --i) {
+    PlanSet& set =
+        begin.sets.emplace_back(PlanSet{.id = static_cast<int32_t>(pick(random, 1, 9)), .ranks = {}});
+    const auto first = static_cast<Rank>(pick(random, 0, 5));
+    for (Rank rank = first; rank <= first + 2; ++rank) set.ranks.push_back(rank);
+  }
+  return begin;
 }
 
 Response random_response(Random& random) {
@@ -158,7 +170,7 @@ Response random_response(Random& random) {
     case 5:
       return PlanBucket{.bucket = random_bucket(random)};
     case 6:
-      return PlanBegin{.plan_number = pick(random, 0, INT64_MAX)};
+      return random_begin(random);
     default:
       return random_end(random);
   }

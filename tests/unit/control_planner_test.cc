@@ -37,10 +37,17 @@ class OneRank : public testing::Test {
   }
   PlannerActions begin_plan(const std::vector<std::vector<std::string>>& buckets) {
     for (const auto& tensors : buckets) respond(bucket_of(tensors));
-    return respond(PlanBegin{.plan_number = ++plan_number_});
+    size_ = std::ssize(buckets);
+    return respond(PlanBegin{.plan_number = ++plan_number_, .sets = {}});
+  }
+  // Of a plan that has buckets of the world alone, of which so many have run.
+  static PlanEnd end_after(int64_t buckets, int64_t size, std::vector<Flow> flows = {}) {
+    PlanEnd end{.runs = {}, .flows = std::move(flows)};
+    for (int64_t index = 0; index < size; ++index) end.runs.push_back(runs_before(buckets, index, size));
+    return end;
   }
   PlannerActions end_plan(int64_t after, std::vector<Flow> flows = {}) {
-    return respond(PlanEnd{.buckets = after, .flows = std::move(flows)});
+    return respond(end_after(after, size_, std::move(flows)));
   }
   Planner::Decision submit(OperationId operation, const Tensors& requests) {
     std::vector<const TensorRequest*> pointers;
@@ -50,7 +57,7 @@ class OneRank : public testing::Test {
 
   Planner planner_{{.me = 1, .ranks = 3}};
   Nanos now_ = kSecond;
-  int64_t plan_number_ = 0;
+  int64_t plan_number_ = 0, size_ = 0;
 };
 
 // Otherwise it would be negotiated before the tensor of the plan, which was submitted first, and with which
@@ -143,7 +150,8 @@ TEST_F(OneRank, takes_names_with_the_next_number_and_no_other) {
   for (const char* name : {"call 7", "call 8"})
     planned.bucket.entries.push_back({.name = name, .shape = {4}, .rows = {}, .numbered_at = 5, .stride = 2});
   respond(planned);
-  respond(PlanBegin{.plan_number = 1});
+  size_ = 1;
+  respond(PlanBegin{.plan_number = 1, .sets = {}});
   EXPECT_EQ(planner_.place(now_, true).lacks, "call 9");
   EXPECT_EQ(submit(1, {call(9)}).positions.front(), 0u);
   EXPECT_EQ(planner_.place(now_, true).lacks, "call 10");
@@ -162,7 +170,7 @@ TEST_F(OneRank, takes_names_with_the_next_number_and_no_other) {
 
 TEST_F(OneRank, refuses_a_plan_whose_tensors_cannot_be_told_apart) {
   respond(bucket_of({"a", "a"}));
-  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1}), HasSubstr("has tensor a twice"));
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1, .sets = {}}), HasSubstr("has tensor a twice"));
 }
 
 TEST_F(OneRank, takes_what_has_the_rows_and_the_root_of_the_plan) {
@@ -176,7 +184,8 @@ TEST_F(OneRank, takes_what_has_the_rows_and_the_root_of_the_plan) {
   exchange.bucket.entries.push_back({.name = "x", .shape = {6}, .rows = {1, 2, 3, 4, 0, 2, 9, 9, 9}});
   const auto begin = [&] {
     for (const PlanBucket& planned : {gather, broadcast, exchange}) respond(planned);
-    respond(PlanBegin{.plan_number = ++plan_number_});
+    size_ = 3;
+    respond(PlanBegin{.plan_number = ++plan_number_, .sets = {}});
   };
   const auto is_planned = [&](TensorRequest request) {
     begin();
@@ -252,7 +261,7 @@ TEST_F(OneRank, several_buckets_under_way_are_each_undone_by_their_number) {
 
 TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
   PlanLedger ledger;
-  ledger.begin(4, 3, 2);
+  ledger.begin(4, 3, {0, 0});
   EXPECT_TRUE(ledger.depart(4));
   const auto stopped_at = [&](Rank rank, const PlanReport& position) {
     return ledger.stopped_at(rank, position).value();
@@ -263,7 +272,7 @@ TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
   const auto end =
       stopped_at(2, {.plan_number = 4, .started = 6, .under_way = {{4, {9, 9, 0}}, {5, {3, 0, 0}}}});
   ASSERT_TRUE(end.has_value());
-  EXPECT_EQ(end->buckets, 5) << "the one before it runs on all ranks";
+  EXPECT_EQ(end->runs, (std::vector<int64_t>{3, 2})) << "bucket 4, which has index 0, runs on all ranks";
   EXPECT_EQ(end->flows, (std::vector<Flow>{{.bucket = 5, .from = 0, .to = 1, .messages = 1},
                                            {.bucket = 5, .from = 0, .to = 2, .messages = 1},
                                            {.bucket = 6, .from = 0, .to = 1, .messages = 2},
@@ -272,7 +281,7 @@ TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
 
 TEST(PlanLedger, refuses_a_position_that_nobody_asked_for_or_that_is_a_round_away_from_another) {
   PlanLedger ledger;
-  ledger.begin(4, 3, 2);
+  ledger.begin(4, 3, {0, 0});
   const auto stopped_at = [&](Rank rank, int64_t started) {
     return ledger.stopped_at(rank, {.plan_number = 4, .started = started, .under_way = {}});
   };
@@ -285,7 +294,7 @@ TEST(PlanLedger, refuses_a_position_that_nobody_asked_for_or_that_is_a_round_awa
   }
   EXPECT_TRUE(stopped_at(1, 3).is_ok());
   EXPECT_FALSE(stopped_at(2, 6).is_ok()) << "rank 1 is at 3";
-  EXPECT_EQ(stopped_at(2, 4).value()->buckets, 3);
+  EXPECT_EQ(stopped_at(2, 4).value()->runs, (std::vector<int64_t>{2, 1}));
 }
 
 TEST_F(OneRank, refuses_an_end_that_contradicts_what_it_has_started_and_keeps_its_plan) {
@@ -295,19 +304,19 @@ TEST_F(OneRank, refuses_an_end_that_contradicts_what_it_has_started_and_keeps_it
     submit(step, {allreduce("a")});
     ASSERT_TRUE(planner_.room(now_, planner_.started()).has_value());
   }
-  const std::string ahead = refusal(PlanEnd{.buckets = 3, .flows = {}});
-  EXPECT_THAT(ahead, AllOf(HasSubstr("plan 1"), HasSubstr("after 3 buckets"), HasSubstr("started 2")));
-  EXPECT_THAT(refusal(PlanEnd{.buckets = 0, .flows = {}}), HasSubstr("after 0 buckets"))
-      << "a whole round is not undone";
+  const std::string ahead = refusal(end_after(3, 1));
+  EXPECT_THAT(ahead, AllOf(HasSubstr("plan 1"), HasSubstr("after 3 runs"), HasSubstr("started it 2")));
+  EXPECT_THAT(refusal(end_after(0, 1)), HasSubstr("after 0 runs")) << "a whole round is not undone";
+  EXPECT_THAT(refusal(end_after(2, 2)), HasSubstr("the runs of 2")) << "it has one bucket";
   EXPECT_TRUE(planner_.has_plan());
   EXPECT_EQ(all_of<Cancel>(end_plan(1)).size(), 1u);
 }
 
 TEST_F(OneRank, refuses_a_plan_without_buckets_and_one_that_begins_within_another) {
-  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1}), HasSubstr("without buckets"));
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1, .sets = {}}), HasSubstr("without buckets"));
   begin_plan({{"a"}});
   respond(bucket_of({"b"}));
-  EXPECT_THAT(refusal(PlanBegin{.plan_number = 2}), HasSubstr("before another"));
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 2, .sets = {}}), HasSubstr("before another"));
 }
 
 TEST_F(OneRank, stays_in_the_plan_while_one_rank_is_slow_and_departs_when_patience_ends) {
@@ -320,6 +329,18 @@ TEST_F(OneRank, stays_in_the_plan_while_one_rank_is_slow_and_departs_when_patien
   }
   EXPECT_TRUE(planner_.tick(now_ + 100 * kSecond, false).empty());
   EXPECT_EQ(all_of<TellDeparture>(planner_.tick(now_ + 126 * kSecond, false)).size(), 1u);
+}
+
+// Rank 0 may wait for b before it starts a, and this rank submits c when a has ended.
+TEST_F(OneRank, departs_with_a_part_of_a_bucket_while_another_bucket_does_not_go_on) {
+  begin_plan({{"a"}, {"c"}, {"b"}});
+  submit(1, {allreduce("a")});
+  submit(2, {allreduce("b")});
+  ASSERT_TRUE(planner_.room(now_, planner_.started()).has_value());
+  EXPECT_TRUE(planner_.tick(now_ + 4 * kSecond, false).empty());
+  planner_.moved(now_ + 4 * kSecond);
+  EXPECT_TRUE(planner_.tick(now_ + 8 * kSecond, false).empty());
+  EXPECT_EQ(all_of<TellDeparture>(planner_.tick(now_ + 10 * kSecond, false)).size(), 1u);
 }
 
 TEST_F(OneRank, says_where_it_is_in_the_plan_and_what_it_lacks) {

@@ -1,7 +1,7 @@
 // A thousand ranks in one process under virtual time: the decisions of the Coordinator and of every rank's
 // Planner and Order are values, so the test carries them out itself, as the engine does. Messages take 50 us;
-// a call ends 200 us after its last rank has started it, and two run at once; one that is cancelled ends
-// after 10 us. Deterministic: equal times keep their order.
+// a call ends 200 us after its last member has started it, and two run at once on each rank, those with odd
+// and even places; one that is cancelled ends after 10 us. Deterministic: equal times keep their order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -26,31 +27,40 @@ constexpr Nanos kFlight = 50 * kMicrosecond;
 constexpr Nanos kCallTime = 200 * kMicrosecond;
 constexpr Nanos kCancelTime = 10 * kMicrosecond;
 constexpr Nanos kTick = 100 * kMillisecond;
-constexpr size_t kRoom = 2;  // calls that a backend takes
 
 // What a rank does in a step: submits these, each after a time of computing, then waits for all of them.
 struct Submission {
   std::string name;
   Nanos after = kMillisecond;
+  int32_t set = 0;
+  bool waits = false;  // for all that is open, before it goes on
+  int64_t number = 0;  // in the name, behind it; 0: none
 };
 using Step = std::vector<Submission>;
 using Program = std::function<Step(Rank rank, int step)>;
 
 class World {
  public:
-  World(Program program, int steps) : program_(std::move(program)), steps_(steps), nodes_(kRanks) {
-    for (Rank rank = 0; rank < kRanks; ++rank) {
+  World(Program program, int steps, Rank ranks = kRanks, SetMembers sets = {})
+      : program_(std::move(program)),
+        steps_(steps),
+        ranks_(ranks),
+        sets_(std::move(sets)),
+        nodes_(static_cast<size_t>(ranks)) {
+    for (Rank rank = 0; rank < ranks_; ++rank) {
       nodes_[rank].planner = std::make_unique<Planner>(
-          Planner::Options{.may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = kRanks});
+          Planner::Options{.may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = ranks_});
       begin_step(rank);
     }
-    rounds_ = std::make_unique<Rounds>(world_of(kRanks), Rounds::Options{}, *nodes_[0].planner);
+    CoordinatorOptions options = world_of(ranks_);
+    options.process_sets = sets_;
+    rounds_ = std::make_unique<Rounds>(options, Rounds::Options{}, *nodes_[0].planner);
     at(kTick, [this] { tick(); });
   }
 
   // Until all ranks have finished their steps, or so much time has passed.
   void run(Nanos at_most) {
-    while (!events_.empty() && finished_ < kRanks && events_.top().when <= at_most) {
+    while (!events_.empty() && finished_ < ranks_ && events_.top().when <= at_most) {
       const Event event = events_.top();
       events_.pop();
       now_ = event.when;
@@ -63,10 +73,9 @@ class World {
     while (!std::ranges::all_of(nodes_, is_there) && now_ < at_most) run(now_ + kMillisecond);
   }
 
-  [[nodiscard]] bool is_finished() const { return finished_ == kRanks; }
+  [[nodiscard]] bool is_finished() const { return finished_ == ranks_; }
   [[nodiscard]] Nanos now() const { return now_; }
   [[nodiscard]] int64_t messages() const { return messages_; }
-  [[nodiscard]] int64_t calls() const { return calls_; }
   [[nodiscard]] int64_t cancelled() const { return cancelled_; }
   [[nodiscard]] const std::vector<std::string>& stalls() const { return stalls_; }
   [[nodiscard]] const std::set<std::string>& departures() const { return departures_; }
@@ -90,30 +99,48 @@ class World {
   };
   using Place = std::pair<uint16_t, uint64_t>;  // generation, and place in it: the same call on all ranks
   static Place place_of(const Ordered& one) { return {one.generation, one.place}; }
+  // A tensor: its set, and its name there.
+  using Name = std::pair<int32_t, std::string>;
   struct Open {
     OperationId operation = 0;
     int times = 0;  // that this rank has submitted the name
     TensorRequest request;
   };
+  struct Kept {
+    std::vector<Name> names;
+    int32_t set = 0;
+    uint64_t place = 0;
+  };
+  // A call that some members have started.
+  struct UnderWay {
+    Rank starters = 0;
+    std::vector<Rank> members;
+  };
   struct Node {
     std::unique_ptr<Planner> planner;
     Order order{1};
-    std::vector<std::vector<std::string>> names;  // [key] tensors of what is in the order
-    std::map<std::string, Open> open;
-    std::map<std::string, int> times;
+    std::vector<Kept> kept;  // [key] what is in the order
+    std::map<Name, Open> open;
+    std::vector<Name> planned;  // [position in the plan] what was submitted there last
+    std::map<Name, int> times;
     OperationId last_operation = 0;
     uint64_t waits = 0;
     int step = 0;
-    size_t to_submit = 0;
-    [[nodiscard]] bool has_room() const { return order.running().size() < kRoom; }
+    Step to_do;  // in this step
+    size_t done = 0;
+    bool is_waiting = false;
+    [[nodiscard]] bool has_room(uint64_t place) const {
+      return std::ranges::none_of(order.running(),
+                                  [&](const Ordered& one) { return one.place % 2 == place % 2; });
+    }
     // Null: it does not run.
     [[nodiscard]] const Ordered* find(const Place& place) const {
       const auto at = std::ranges::find(order.running(), place, place_of);
       return at == order.running().end() ? nullptr : &*at;
     }
-    void keep(const Ordered& one, std::vector<std::string> tensors) {
-      if (one.key >= names.size()) names.resize(one.key + 1);
-      names[one.key] = std::move(tensors);
+    void keep(const Ordered& one, std::vector<Name> tensors) {
+      if (one.key >= kept.size()) kept.resize(one.key + 1);
+      kept[one.key] = {.names = std::move(tensors), .set = one.process_set, .place = one.place};
     }
   };
 
@@ -123,40 +150,65 @@ class World {
     at(now_ + kFlight, std::move(what));
   }
 
+  [[nodiscard]] static std::vector<Name> names_in(const Response& response) {
+    std::vector<Name> all;
+    const auto* bucket = std::get_if<Bucket>(&response);
+    for (const std::string& name : names(response))
+      all.emplace_back(bucket == nullptr ? 0 : bucket->process_set, name);
+    return all;
+  }
+  [[nodiscard]] std::vector<Rank> members_of(int32_t set) const {
+    if (set != 0) return sets_.at(set);
+    std::vector<Rank> all(nodes_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
   // ---- what a training loop does ----
   void begin_step(Rank rank) {
     Node& node = nodes_[rank];
-    const Step step = program_(rank, node.step);
-    node.to_submit = step.size();
-    Nanos when = now_;
-    for (const Submission& one : step) {
-      when += one.after;
-      at(when, [this, rank, name = one.name] { submit(rank, name); });
-    }
+    node.to_do = program_(rank, node.step);
+    node.done = 0;
+    go_on(rank);
   }
-  void submit(Rank rank, const std::string& name) {
+  void go_on(Rank rank) {
     Node& node = nodes_[rank];
-    Open& open = node.open[name];
+    node.is_waiting = false;
+    if (node.done < node.to_do.size())
+      at(now_ + node.to_do[node.done].after, [this, rank] { submit(rank); });
+    else if (++node.step == steps_)
+      ++finished_;
+    else
+      begin_step(rank);
+  }
+  void submit(Rank rank) {
+    Node& node = nodes_[rank];
+    const Submission& one = node.to_do[node.done];
+    const std::string& name = one.number == 0 ? one.name : one.name + std::to_string(one.number);
+    Open& open = node.open[{one.set, name}];
     ASSERT_EQ(open.operation, 0) << "rank " << rank << " has " << name << " in flight";
     open = {.operation = ++node.last_operation,
-            .times = ++node.times[name],
+            .times = ++node.times[{one.set, name}],
             .request = allreduce(name, {50'000})};
+    open.request.process_set = one.set;
+    if (one.number != 0) open.request.numbered_at = static_cast<uint16_t>(one.name.size());
     Planner::Decision decision = node.planner->submitted(open.operation, std::vector{&open.request}, now_);
+    for (const size_t position : decision.positions) node.planned[position] = {one.set, name};
     carry_out(rank, std::move(decision.actions));
     if (!decision.is_taken) negotiate(rank, {open.request});
-    if (--node.to_submit == 0) ++node.waits;
+    ++node.done;
+    node.is_waiting = one.waits || node.done == node.to_do.size();
+    if (node.is_waiting)
+      ++node.waits;
+    else
+      go_on(rank);
     cycle(rank);
   }
   void complete(Rank rank, OrderKey key) {
     Node& node = nodes_[rank];
     ASSERT_TRUE(node.order.ended(key));
-    for (const std::string& name : node.names[key]) node.open.erase(name);
-    if (node.open.empty() && node.to_submit == 0) {
-      if (++node.step == steps_)
-        ++finished_;
-      else
-        begin_step(rank);
-    }
+    for (const Name& name : node.kept[key].names) node.open.erase(name);
+    if (node.open.empty() && node.is_waiting) go_on(rank);
     cycle(rank);
   }
 
@@ -172,7 +224,7 @@ class World {
     }
     carry_out(rank, node.planner->tick(now_, node.order.is_idle()));
     if (node.planner->asks_for_wanted(now_, node.waits)) {
-      const auto waits_for_all = [&](size_t) { return node.to_submit == 0; };
+      const auto waits_for_all = [&](size_t) { return node.is_waiting; };
       carry_out(rank, node.planner->wanted(now_, node.waits, waits_for_all));
     }
     if (rank == 0) coordinate();
@@ -186,16 +238,18 @@ class World {
   }
   void respond(std::vector<Response> responses) {
     const auto shared = std::make_shared<const std::vector<Response>>(std::move(responses));
-    for (Rank rank = 1; rank < kRanks; ++rank) send([this, rank, shared] { accept(rank, *shared); });
+    for (Rank rank = 1; rank < ranks_; ++rank) send([this, rank, shared] { accept(rank, *shared); });
     accept(0, *shared);
   }
   void accept(Rank rank, const std::vector<Response>& responses) {
     Node& node = nodes_[rank];
     for (Response response : responses) {
-      if (std::optional<PlannerActions> actions = node.planner->response(response, now_).value())
+      const bool begins = std::holds_alternative<PlanBegin>(response);
+      if (std::optional<PlannerActions> actions = node.planner->response(response, now_).value()) {
+        if (begins) find_planned(node);
         carry_out(rank, std::move(*actions));
-      else
-        node.keep(node.order.enqueue(response), names(response));
+      } else
+        node.keep(node.order.enqueue(response), names_in(response));
     }
     if (rank != 0) cycle(rank);
     start_next(rank);
@@ -211,49 +265,58 @@ class World {
     rounds_->submitted(from, plans_begun, std::move(requests), now_, nullptr);
   }
   void tick() {
-    for (Rank rank = 0; rank < kRanks; ++rank) cycle(rank);
+    for (Rank rank = 0; rank < ranks_; ++rank) cycle(rank);
     at(now_ + kTick, [this] { tick(); });
   }
 
   static bool may_start_bucket(const Node& node) {
     const OrderAction opening = node.order.opening();
     return opening.what == OrderAction::What::kStart ||
-           (opening.what == OrderAction::What::kLook && node.has_room());
+           (opening.what == OrderAction::What::kLook &&
+            node.has_room(static_cast<uint64_t>(node.planner->started())));
   }
   void start_next(Rank rank) {
     Node& node = nodes_[rank];
     OrderAction action = node.order.next();
     while (action.what != OrderAction::What::kNothing) {
       if (action.what == OrderAction::What::kLook) {
-        action = node.order.looked({.backend = 0, .has_room = node.has_room()});
+        action = node.order.looked(look(rank, action.key));
         continue;
       }
-      ASSERT_EQ(action.what, OrderAction::What::kStart);
-      start(node.order.running().back());
+      if (action.what == OrderAction::What::kStart) start(node.order.running().back());
       action = node.order.next();
     }
+  }
+  Sight look(Rank rank, OrderKey key) {
+    Node& node = nodes_[rank];
+    const Kept& kept = node.kept[key];
+    if (!is_member(sets_, kept.set, rank)) return {};
+    return {.backend = 0, .has_room = node.has_room(kept.place)};
   }
 
   // ---- what a backend does ----
   void start(const Ordered& call) {
     const Place place = place_of(call);
-    if (++starters_[place] < kRanks) return;
+    UnderWay& under_way = under_way_[place];
+    if (under_way.starters == 0) under_way.members = members_of(call.process_set);
+    if (std::cmp_less(++under_way.starters, under_way.members.size())) return;
     ++calls_;
-    check_agreement(place);
+    check_agreement(place, under_way.members);
     at(now_ + kCallTime, [this, place] {
-      starters_.erase(place);
-      for (Rank each = 0; each < kRanks; ++each) complete(each, nodes_[each].find(place)->key);
+      const std::vector<Rank> members = under_way_.extract(place).mapped().members;
+      for (const Rank each : members) complete(each, nodes_[each].find(place)->key);
     });
   }
-  // All ranks run the same tensors, each of them as often submitted as everywhere else.
-  void check_agreement(const Place& place) {
-    const Node& first = nodes_[0];
-    for (const Node& node : nodes_) {
+  // All members run the same tensors, each of them as often submitted as everywhere else.
+  void check_agreement(const Place& place, const std::vector<Rank>& members) {
+    const Node& first = nodes_[members.front()];
+    for (const Rank rank : members) {
+      const Node& node = nodes_[rank];
       const Ordered *running = node.find(place), *there = first.find(place);
       ASSERT_TRUE(running != nullptr && there != nullptr);
-      ASSERT_EQ(node.names[running->key], first.names[there->key]);
-      for (const std::string& name : node.names[running->key])
-        ASSERT_EQ(node.open.at(name).times, first.open.at(name).times) << name;
+      ASSERT_EQ(node.kept[running->key].names, first.kept[there->key].names);
+      for (const Name& name : node.kept[running->key].names)
+        ASSERT_EQ(node.open.at(name).times, first.open.at(name).times) << name.second;
     }
   }
   void cancel(Rank rank, int64_t bucket) {
@@ -262,8 +325,11 @@ class World {
     ++cancelled_;
     if (action.what == OrderAction::What::kForget) return;
     const auto running = std::ranges::find(order.running(), action.key, &Ordered::key);
-    int& starters = starters_.at(place_of(*running));
-    ASSERT_LT(starters--, kRanks) << "it runs on all ranks";
+    const auto under_way = under_way_.find(place_of(*running));
+    ASSERT_NE(under_way, under_way_.end());
+    ASSERT_TRUE(std::cmp_less(under_way->second.starters, under_way->second.members.size()))
+        << "it runs on all members";
+    if (--under_way->second.starters == 0) under_way_.erase(under_way);
     at(now_ + kCancelTime, [this, rank, key = action.key] {
       ASSERT_FALSE(nodes_[rank].order.ended(key)) << "its tensors are still open";
       cycle(rank);
@@ -289,13 +355,23 @@ class World {
   void carry_out(Rank rank, Negotiate& negotiated) { negotiate(rank, std::move(negotiated.requests)); }
   void carry_out(Rank rank, StartBucket& started) {
     Node& node = nodes_[rank];
-    node.keep(node.order.enqueue_planned(*started.bucket, started.number), names(*started.bucket));
+    std::vector<Name> names;
+    for (size_t i = 0; i < started.bucket->entries.size(); ++i)
+      names.push_back(node.planned.at(started.first_position + i));
+    node.keep(node.order.enqueue_planned(*started.bucket, started.number), std::move(names));
     start_next(rank);
   }
   void carry_out(Rank, PlanBegun&) {}
+  // What was submitted before the plan began, and belongs to it.
+  void find_planned(Node& node) {
+    node.planned.assign(node.planner->planned_tensors(), {});
+    node.planner->for_each_waiting([&](size_t position, const LeftOver& one) {
+      node.planned[position] = {one.request.process_set, one.request.name};
+    });
+  }
   void carry_out(Rank rank, Cancel& cancelled) { cancel(rank, cancelled.number); }
   void carry_out(Rank, FreezeAll& frozen) {
-    for (Rank rank = 1; rank < kRanks; ++rank)
+    for (Rank rank = 1; rank < ranks_; ++rank)
       send([this, rank, news = frozen.news] { carry_out(rank, nodes_[rank].planner->on_freeze(news)); });
     carry_out(0, nodes_[0].planner->on_freeze(frozen.news));
   }
@@ -307,12 +383,14 @@ class World {
 
   Program program_;
   int steps_;
+  Rank ranks_;
+  SetMembers sets_;
   std::vector<Node> nodes_;
   std::unique_ptr<Rounds> rounds_;  // of rank 0
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t next_order_ = 0;
   Nanos now_ = 0;
-  std::map<Place, int> starters_;  // of calls under way: how many ranks have started them
+  std::map<Place, UnderWay> under_way_;
   Rank finished_ = 0;
   int64_t messages_ = 0, calls_ = 0, cancelled_ = 0;
   std::vector<std::string> stalls_;

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <iostream>
+#include <random>
 #include <set>
 #include <string>
 
@@ -96,6 +99,154 @@ TEST(Simulation, a_rank_that_never_comes_is_reported_with_what_it_is_waited_for)
   EXPECT_THAT(world.stalls()[0], testing::Not(testing::HasSubstr("\n8: [")));
   world.run(2000 * kSecond);
   EXPECT_TRUE(world.is_finished());
+}
+
+// ---- process sets ----
+
+// A pipeline of several stages with four copies of the model: rank = 4 * stage + copy. Each stage exchanges
+// with the one before and behind it in the same copy, under numbers, and then adds its gradients with the
+// other copies. Set 1 + 4 * stage + copy is a pair of stages, and set 2000 + stage are the copies of a stage.
+SetMembers pipeline(int stages) {
+  SetMembers sets;
+  for (int stage = 0; stage < stages; ++stage) {
+    std::vector<Rank>& copies = sets[2000 + stage];
+    for (int copy = 0; copy < 4; ++copy) {
+      const Rank rank = 4 * stage + copy;
+      copies.push_back(rank);
+      if (stage + 1 < stages) sets[1 + rank] = {rank, rank + 4};
+    }
+  }
+  return sets;
+}
+
+Step stage_step(Rank rank, int step, int stages) {
+  constexpr int kParts = 4;  // of a batch
+  const int stage = rank / 4;
+  Step program;
+  const auto exchange = [&](int32_t set, int part, bool is_back) {
+    program.push_back({.name = "p.",
+                       .after = 10 * kMicrosecond,
+                       .set = set,
+                       .waits = true,
+                       .number = 1 + 2 * kParts * step + (is_back ? kParts : 0) + part});
+  };
+  for (int part = 0; part < kParts; ++part) {
+    if (stage > 0) exchange(1 + rank - 4, part, false);
+    if (stage + 1 < stages) exchange(1 + rank, part, false);
+  }
+  for (int part = 0; part < kParts; ++part) {
+    if (stage + 1 < stages) exchange(1 + rank, part, true);
+    if (stage > 0) exchange(1 + rank - 4, part, true);
+  }
+  for (const char* gradient : {"g1", "g2", "g3"})
+    program.push_back({.name = gradient, .after = kMicrosecond * (1 + rank % 3), .set = 2000 + stage});
+  return program;
+}
+
+TEST(SimulationOfSets, a_pipeline_of_many_stages_learns_a_plan_and_says_no_more_word) {
+  constexpr int kStages = 12;
+  World world([](Rank rank, int step) { return stage_step(rank, step, kStages); }, 60, 4 * kStages,
+              pipeline(kStages));
+  world.run_to_step(30, 20 * kSecond);
+  ASSERT_TRUE(world.have_all_plan());
+  const int64_t messages = world.messages();
+  world.run(60 * kSecond);
+  EXPECT_TRUE(world.is_finished());
+  EXPECT_EQ(world.messages(), messages);
+}
+
+TEST(SimulationOfSets, the_plan_of_a_pipeline_ends_in_good_order_on_all_stages) {
+  constexpr int kStages = 12;
+  const Program program = [](Rank rank, int step) {
+    Step submissions = stage_step(rank, step, kStages);
+    // The metric of one stage; the others are at different places of their steps.
+    if (step >= 40 && step % 10 == 0 && rank / 4 == 5)
+      submissions.insert(submissions.begin() + 9, {.name = "metric", .set = 2005, .waits = true});
+    return submissions;
+  };
+  World world(program, 90, 4 * kStages, pipeline(kStages));
+  world.run(90 * kSecond);
+  EXPECT_TRUE(world.is_finished());
+  EXPECT_GT(world.cancelled(), 0);
+  EXPECT_TRUE(world.departures().contains("it submits metric"));
+}
+
+// A program of random calls in random sets. Ranks submit their calls in the order of the program, wait now
+// and then, and compute for random times. Some steps are others.
+class RandomSets {
+ public:
+  explicit RandomSets(uint64_t seed) : seed_(seed), random_(seed) {
+    ranks_ = 2 + static_cast<Rank>(random_() % 6);
+    for (int32_t set = 1; set <= 1 + static_cast<int32_t>(random_() % 4); ++set) {
+      std::vector<Rank> members;
+      for (Rank rank = 0; rank < ranks_; ++rank)
+        if (random_() % 2 == 0) members.push_back(rank);
+      if (members.empty()) members.push_back(static_cast<Rank>(random_() % static_cast<uint64_t>(ranks_)));
+      sets_[set] = members;
+    }
+    for (size_t i = 2 + random_() % 8; i > 0; --i) calls_.push_back(any_call());
+  }
+
+  [[nodiscard]] Rank ranks() const { return ranks_; }
+  [[nodiscard]] const SetMembers& sets() const { return sets_; }
+  Step operator()(Rank rank, int step) {
+    std::mt19937_64 random(seed_ + static_cast<uint64_t>(step) * 1000);
+    std::mt19937_64 own(seed_ + static_cast<uint64_t>(step) * 1000 + 1 + static_cast<uint64_t>(rank));
+    std::vector<Submission> calls = calls_;
+    const bool is_other = step % 40 >= 33 && random() % 2 == 0;
+    if (is_other && random() % 2 == 0)
+      calls.erase(calls.begin() + static_cast<long>(random() % calls.size()));
+    if (is_other && random() % 2 == 0) {
+      Submission more = calls_[random() % calls_.size()];
+      more.name = "other";
+      more.waits = random() % 2 == 0;
+      calls.insert(calls.begin() + static_cast<long>(random() % (calls.size() + 1)), more);
+    }
+    Step mine;
+    for (Submission& call : calls) {
+      if (!is_member(sets_, call.set, rank)) continue;
+      call.after = static_cast<Nanos>(own() % 50) * kMicrosecond;
+      if (own() % 400 == 0) call.after += 3 * kMillisecond;
+      // Only in the other steps, because a plan must fit what ranks wait for.
+      if (is_other && own() % 4 == 0) call.waits = true;
+      mine.push_back(call);
+    }
+    return mine;
+  }
+
+ private:
+  Submission any_call() {
+    Submission call{.name = "t" + std::to_string(calls_.size()), .after = 0, .waits = random_() % 3 == 0};
+    call.set = static_cast<int32_t>(random_() % (sets_.size() + 1));
+    return call;
+  }
+
+  uint64_t seed_;
+  std::mt19937_64 random_;
+  Rank ranks_ = 0;
+  SetMembers sets_;
+  std::vector<Submission> calls_;
+};
+
+TEST(SimulationOfSets, random_programs_neither_stop_nor_disagree) {
+  const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");
+  const uint64_t programs = wanted == nullptr ? 100 : std::strtoull(wanted, nullptr, 10);
+  const uint64_t chosen = std::random_device{}() % 1'000'000;
+  int64_t cancelled = 0, plans = 0;
+  for (uint64_t i = 0; i < programs && !testing::Test::HasFailure(); ++i) {
+    const uint64_t seed = i % 2 == 0 ? i : chosen + i;
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomSets program(seed);
+    World world([&](Rank rank, int step) { return program(rank, step); }, 200, program.ranks(),
+                program.sets());
+    world.run(100 * kSecond);
+    EXPECT_TRUE(world.is_finished());
+    cancelled += world.cancelled();
+    plans += *world.plans_begun().rbegin();
+  }
+  std::cout << "[ programs ] " << programs << ": " << plans << " plans, " << cancelled
+            << " buckets cancelled\n";
+  EXPECT_GT(plans, static_cast<int64_t>(programs));
 }
 
 }  // namespace

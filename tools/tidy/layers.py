@@ -32,6 +32,8 @@ PROGRAMS = {
     "preflight": {"base", "store", "launch", "bench", "doctor"},
     "timeline": {"base", "trace", "workload"},
     "observe": {"base", "status"},
+    # Of the core only what is pure: decisions, schedules, and the cost of local calls.
+    "simulate": {"base", "control", "schedule", "backend", "launch", "bench", "workload"},
     "cli": {
         "base",
         "store",
@@ -42,6 +44,7 @@ PROGRAMS = {
         "preflight",
         "timeline",
         "observe",
+        "simulate",
         "status",
     },
 }

@@ -1,6 +1,7 @@
 #include "rueda/control/call_history.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "rueda/control/numbered_name.h"
@@ -8,91 +9,292 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMostCalls = 1 << 13;   // that are remembered
-constexpr size_t kMostKinds = 1 << 12;   // if there are more, nothing repeats
+constexpr size_t kMostCalls = 1 << 15;    // that are surely remembered
+constexpr size_t kMostOfLanes = 1 << 21;  // in all lanes together
+constexpr size_t kLeastOfLane = 1 << 12;
+constexpr size_t kMostKinds = 1 << 14;   // if there are more, nothing repeats
 constexpr size_t kMostRows = 1 << 22;    // in them; an alltoall has as many as the square of the ranks
-constexpr size_t kMostTried = 256;       // periods, for each call
-constexpr size_t kMostOvertaking = 256;  // calls that one answer may overtake
+constexpr size_t kMostOfStep = 1 << 14;  // calls
+constexpr size_t kLeastTimes = 3;        // periods that are compared, also where few are remembered
+constexpr size_t kLately = 256;          // a set without a call for so long, and for some steps, is idle
+constexpr size_t kMostRounds = 32;       // until the ranks agree about the calls of a step
+constexpr size_t kMostTried = 256;       // periods, for each lane
+// Calls with a number alone are a step if there are that many of them, or there are few names without one:
+// those came once, before the first step.
+constexpr size_t kManyNumbered = 32;
+
+// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+uint64_t weight_of(uint64_t kind) {
+  uint64_t x = (kind + 1) * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// How many of the places, which ascend, are at `from` or behind it.
+size_t count_since(std::span<const uint32_t> places, uint32_t from) {
+  return static_cast<size_t>(places.end() - std::ranges::lower_bound(places, from));
+}
 
 }  // namespace
 
 // Told apart by everything but the number, as bytes.
-size_t CallHistory::kind_of(SeenTensor call) {
+uint32_t CallHistory::kind_of(SeenTensor call) {
   Bucket bucket = call.bucket;
   Entry& entry = bucket.entries.front();
+  uint32_t series = 0;
   if (const auto name = split_name(entry.name, entry.numbered_at)) {
     std::string key;
     name->put_key(key);
+    const std::string of_set = std::to_string(bucket.process_set) + '\0' + key;
+    series = series_.try_emplace(of_set, static_cast<uint32_t>(series_.size() + 1)).first->second;
     entry.name = std::move(key);
     entry.numbered_at = 0;
   }
+  const int32_t set = bucket.process_set;
   const Response described = std::move(bucket);
   const Bytes bytes = encode(std::span(&described, 1));
   std::string key(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const auto [known, is_new] = known_.try_emplace(std::move(key), kinds_.size());
+  key += series == 0 ? 'p' : 'n';
+  const auto [known, is_new] = known_.try_emplace(std::move(key), static_cast<uint32_t>(kinds_.size()));
   if (is_new) {
     rows_ += call.entry().rows.size();
-    kinds_.push_back(std::move(call));
+    if (series == 0) ++of_set_[set].plain_kinds;
+    kinds_.push_back({.first = std::move(call), .weight = weight_of(kinds_.size()), .series = series});
   }
   return known->second;
 }
 
 void CallHistory::add(SeenTensor call) {
   if (kinds_.size() >= kMostKinds || rows_ >= kMostRows) clear();
-  if (calls_.size() >= 2 * kMostCalls) calls_.erase(calls_.begin(), calls_.end() - kMostCalls);
-  Call made{.number = call.number, .seen = call.seen, .started = call.started};
+  if (calls_.size() >= 2 * kMostCalls) trim();
+  Call made{
+      .set = call.bucket.process_set, .number = call.number, .seen = call.seen, .started = call.started};
   made.kind = kind_of(std::move(call));
-  auto at = calls_.end();
-  for (size_t passed = 0; passed < kMostOvertaking && at != calls_.begin() && (at - 1)->number > made.number;
-       ++passed)
-    --at;
-  calls_.insert(at, made);
+  calls_.push_back(made);
+  enter(static_cast<uint32_t>(calls_.size() - 1));
 }
 
-void CallHistory::clear() {
-  calls_.clear();
-  kinds_.clear();
-  known_.clear();
-  rows_ = 0;
+void CallHistory::enter(uint32_t place) {
+  const Call& call = calls_[place];
+  OfSet& of_set = of_set_[call.set];
+  of_set.places.push_back(place);
+  if (kinds_[call.kind].series == 0) of_set.plain_end = place + 1;
 }
 
-std::vector<SeenTensor> CallHistory::last(size_t calls) const {
-  std::vector<SeenTensor> tensors;
-  for (size_t at = calls_.size() - calls; at < calls_.size(); ++at) {
-    const Call& call = calls_[at];
-    SeenTensor& tensor = tensors.emplace_back(kinds_[call.kind]);
-    Entry& entry = tensor.bucket.entries.front();
-    if (const auto name = split_name(entry.name, entry.numbered_at)) entry.name = name->with(call.number);
-    tensor.number = call.number;
-    tensor.seen = call.seen;
-    tensor.started = call.started;
+void CallHistory::trim() {
+  calls_.erase(calls_.begin(), calls_.end() - kMostCalls);
+  for (auto& [set, of_set] : of_set_) {
+    of_set.places.clear();
+    of_set.plain_end = 0;
   }
-  return tensors;
+  for (uint32_t place = 0; place < calls_.size(); ++place) enter(place);
+  sets_looked_ = 0;
 }
 
-std::optional<CallHistory::Period> CallHistory::period(int repeats) const {
-  const size_t all = calls_.size();
-  const auto times = static_cast<size_t>(repeats) + 1;
-  size_t tried = 0;
-  for (size_t calls = 1; calls <= all / times && tried < kMostTried; ++calls) {
-    if (calls_[all - 1 - calls].kind != calls_[all - 1].kind) continue;
-    ++tried;
-    if (std::optional<Period> found = check(calls, calls * times)) return found;
+void CallHistory::clear() { *this = CallHistory(); }
+
+void CallHistory::make_lanes(const SetMembers& sets) {
+  constexpr Rank kOthers = -1;  // who are in no set but the world
+  std::map<Rank, std::vector<int32_t>> sets_of;
+  for (const auto& [set, of_set] : of_set_) {
+    if (set == 0) continue;
+    for (const Rank rank : sets.at(set)) sets_of[rank].push_back(set);
+  }
+  if (of_set_.contains(0)) {
+    sets_of[kOthers] = {};
+    for (auto& [rank, seen] : sets_of) seen.push_back(0);
+  }
+  std::map<std::vector<int32_t>, uint32_t> known;
+  lanes_.clear();
+  for (auto& [set, of_set] : of_set_) of_set.lanes.clear();
+  for (const auto& [rank, seen] : sets_of) {
+    const auto lane = static_cast<uint32_t>(lanes_.size());
+    if (!known.try_emplace(seen, lane).second) continue;
+    lanes_.emplace_back().sets = seen;
+    for (const int32_t set : seen) of_set_.at(set).lanes.push_back(lane);
+  }
+  looked_ = last_failed_ = 0;
+  sets_looked_ = of_set_.size();
+}
+
+void CallHistory::look(const SetMembers& sets) {
+  if (sets_looked_ != of_set_.size()) make_lanes(sets);
+  const size_t most = std::clamp(kMostOfLanes / lanes_.size(), kLeastOfLane, 2 * kMostCalls);
+  for (; looked_ < calls_.size(); ++looked_) {
+    const Call& call = calls_[looked_];
+    for (const uint32_t at : of_set_.at(call.set).lanes) {
+      Lane& lane = lanes_[at];
+      if (lane.places.size() >= most) {
+        const auto half = static_cast<std::ptrdiff_t>(most / 2);
+        lane.places.erase(lane.places.begin(), lane.places.begin() + half);
+        lane.sums.erase(lane.sums.begin(), lane.sums.begin() + half);
+      }
+      lane.places.push_back(looked_);
+      lane.sums.push_back(lane.sums.back() + kinds_[call.kind].weight);
+    }
+  }
+}
+
+std::optional<CallHistory::Period> CallHistory::period(std::span<const uint64_t> sums, const Proof& proof,
+                                                       size_t least, size_t overlooked) {
+  const size_t all = sums.size() - 1;
+  const auto window = [&](size_t calls, size_t back) {
+    return sums[all - back * calls] - sums[all - (back + 1) * calls];
+  };
+  for (size_t calls = std::max<size_t>(least, 1); calls <= std::min(all / kLeastTimes, kMostOfStep);
+       ++calls) {
+    const size_t proven = std::max(static_cast<size_t>(proof.repeats) + 1, (proof.calls + calls - 1) / calls);
+    const size_t times = std::clamp(kMostCalls / calls, kLeastTimes, std::max(proven, kLeastTimes));
+    if (calls * times > all || calls * times <= overlooked) continue;
+    const uint64_t last = window(calls, 0);
+    size_t back = 1;
+    while (back < times && window(calls, back) == last) ++back;
+    if (back == times) return Period{.calls = calls, .times = times};
   }
   return std::nullopt;
 }
 
-// Whether the last calls, so many, repeat with this period.
-std::optional<CallHistory::Period> CallHistory::check(size_t calls, size_t window) const {
-  const size_t all = calls_.size();
-  const Period period{.calls = calls, .stride = calls_[all - 1].number - calls_[all - 1 - calls].number};
-  if (period.stride < 1) return std::nullopt;
-  for (size_t at = all - 1; at >= all - window + calls; --at) {
-    const Call &call = calls_[at], &before = calls_[at - calls];
-    const bool recurs = call.kind == before.kind && call.number - before.number == period.stride;
-    if (!recurs || call.seen < before.started) return std::nullopt;
+size_t CallHistory::overlooked_calls(const Lane& lane) const {
+  size_t plain_kinds = 0;
+  uint32_t plain_end = 0;
+  for (const int32_t set : lane.sets) {
+    const OfSet& of_set = of_set_.at(set);
+    plain_kinds += of_set.plain_kinds;
+    plain_end = std::max(plain_end, of_set.plain_end);
   }
-  return period;
+  if (plain_end == 0) return 0;
+  const size_t numbered = count_since(lane.places, plain_end);
+  return numbered > kManyNumbered + 4 * plain_kinds ? 0 : numbered;
+}
+
+// Each lane takes the least period that contains as many calls of its sets as the others need; what that has
+// more, the others need in turn.
+bool CallHistory::find_steps(uint32_t since, const Proof& proof) {
+  Needed needed;
+  for (const auto& [set, of_set] : of_set_)
+    if (!of_set.places.empty() && of_set.places.back() >= since) needed[set] = 1;
+  bool has_changed = true;
+  for (size_t round = 0; round < kMostRounds && has_changed; ++round) {
+    has_changed = false;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      const auto at = static_cast<uint32_t>((last_failed_ + i) % lanes_.size());
+      Lane& lane = lanes_[at];
+      lane.step = 0;
+      if (lane.places.empty() || lane.places.back() < since) continue;
+      if (find_step_of(lane, proof, needed, has_changed)) continue;
+      last_failed_ = at;
+      return false;
+    }
+  }
+  return !has_changed;
+}
+
+bool CallHistory::find_step_of(Lane& lane, const Proof& proof, Needed& needed, bool& has_changed) const {
+  size_t least = 1;
+  for (const int32_t set : lane.sets) {
+    const auto wanted = needed.find(set);
+    if (wanted == needed.end()) continue;
+    const Places& places = of_set_.at(set).places;
+    if (wanted->second > places.size()) return false;
+    least = std::max(least, count_since(lane.places, places[places.size() - wanted->second]));
+  }
+  if (!find_step(lane, proof, least)) return false;
+  const uint32_t first = lane.places[lane.places.size() - lane.step];
+  for (const int32_t set : lane.sets) {
+    const size_t has = count_since(of_set_.at(set).places, first);
+    const auto wanted = needed.find(set);
+    if (wanted == needed.end()) {
+      if (has > 0) return false;  // its other ranks are not asked, because it is idle
+    } else if (has > wanted->second) {
+      wanted->second = has;
+      has_changed = true;
+    }
+  }
+  return true;
+}
+
+bool CallHistory::find_step(Lane& lane, const Proof& proof, size_t least) const {
+  const size_t overlooked = overlooked_calls(lane);
+  for (size_t tried = 0; tried < kMostTried; ++tried) {
+    const std::optional<Period> found = period(lane.sums, proof, least, overlooked);
+    if (!found) return false;
+    lane.step = found->calls;
+    lane.times = found->times;
+    Strides strides;
+    if (check(lane, strides)) return true;
+    least = lane.step + 1;
+  }
+  return false;
+}
+
+bool CallHistory::recurs(const Call& call, const Call& before, Strides& strides) const {
+  if (call.kind != before.kind || call.seen < before.started) return false;
+  const uint32_t series = kinds_[call.kind].series;
+  if (series == 0) return true;
+  const int64_t stride = call.number - before.number;
+  return stride >= 1 && strides.try_emplace(series, stride).first->second == stride;
+}
+
+// So that calls stand beside those of other windows that they may repeat.
+CallHistory::Places CallHistory::in_order(std::span<const uint32_t> window) const {
+  Places ordered(window.begin(), window.end());
+  std::ranges::sort(ordered, {}, [&](uint32_t place) {
+    return std::tuple(calls_[place].kind, calls_[place].number, place);
+  });
+  return ordered;
+}
+
+bool CallHistory::check(const Lane& lane, Strides& strides) const {
+  const std::span<const uint32_t> all(lane.places);
+  Places after = in_order(all.last(lane.step));
+  for (size_t back = 1; back < lane.times; ++back) {
+    Places before = in_order(all.subspan(all.size() - (back + 1) * lane.step, lane.step));
+    for (size_t i = 0; i < lane.step; ++i)
+      if (!recurs(calls_[after[i]], calls_[before[i]], strides)) return false;
+    after = std::move(before);
+  }
+  return true;
+}
+
+std::optional<std::vector<SeenTensor>> CallHistory::last_step(const Proof& proof, const SetMembers& sets) {
+  const auto is_known_set = [&](const auto& one) { return is_known(sets, one.first); };
+  if (calls_.empty() || !std::ranges::all_of(of_set_, is_known_set)) return std::nullopt;
+  look(sets);
+  // Most often this alone tells that nothing repeats.
+  Lane& last = lanes_[of_set_.at(calls_.back().set).lanes.front()];
+  if (!find_step(last, proof, 1)) return std::nullopt;
+  const auto end = static_cast<uint32_t>(calls_.size());
+  const uint32_t first = last.places[last.places.size() - last.step * last.times];
+  const uint32_t lately = std::max<uint32_t>(2 * (end - first), kLately);
+  if (!find_steps(end - std::min(end, lately), proof)) return std::nullopt;
+  Strides strides;
+  Places step;
+  for (const Lane& lane : lanes_) {
+    if (!check(lane, strides)) return std::nullopt;
+    step.insert(step.end(), lane.places.end() - static_cast<std::ptrdiff_t>(lane.step), lane.places.end());
+  }
+  std::ranges::sort(step);
+  step.erase(std::ranges::unique(step).begin(), step.end());
+  return tensors(step, strides);
+}
+
+std::vector<SeenTensor> CallHistory::tensors(const Places& places, const Strides& strides) const {
+  std::vector<SeenTensor> made;
+  for (const uint32_t place : places) {
+    const Call& call = calls_[place];
+    const Kind& kind = kinds_[call.kind];
+    SeenTensor& tensor = made.emplace_back(kind.first);
+    Entry& entry = tensor.bucket.entries.front();
+    if (const auto name = split_name(entry.name, entry.numbered_at)) {
+      entry.name = name->with(call.number);
+      entry.stride = strides.at(kind.series);
+    }
+    tensor.number = call.number;
+    tensor.seen = call.seen;
+    tensor.started = call.started;
+  }
+  return made;
 }
 
 }  // namespace rueda::control

@@ -332,12 +332,14 @@ bool Coordinator::may_begin_plan(const std::function<bool(const TensorRequest&)>
   if (!ready_.is_empty() || !dependents_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
     return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
-      return one.first == 0 && is_planned(tensor->submissions.front().request);
+      return is_planned(tensor->submissions.front().request);
     });
   });
 }
 
-void Coordinator::forget_waiting() { (void)pending_.at(0).take_all(); }
+void Coordinator::forget_waiting() {
+  for (auto& [id, set] : pending_) (void)set.take_all();
+}
 
 const std::map<int32_t, std::vector<Rank>>& Coordinator::process_sets() const { return sets_.sets(); }
 

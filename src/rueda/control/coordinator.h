@@ -66,8 +66,8 @@ class Coordinator {
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
 
-  // Whether the ranks may run the planned tensors of the world without negotiation from now on: only if
-  // nothing else waits.
+  // Whether the ranks may run the planned tensors without negotiation from now on: only if nothing else
+  // waits.
   [[nodiscard]] bool may_begin_plan(const std::function<bool(const TensorRequest&)>& is_planned) const;
   // Forgets all requests that wait, because a plan begins. The ranks put theirs into the plan or
   // submit them again.

@@ -24,6 +24,7 @@ Bytes encode(const Facts& facts) {
   writer.put(static_cast<uint8_t>(facts.is_blocked));
   writer.put(facts.plan_number);
   writer.put(facts.plan_started);
+  writer.put(facts.plan_open);
   writer.put(facts.plan_stuck_for);
   writer.put_string(facts.plan_lacks);
   writer.put(facts.participation.at);
@@ -57,6 +58,7 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
   facts.is_blocked = reader.get<uint8_t>() != 0;
   facts.plan_number = reader.get<int64_t>();
   facts.plan_started = reader.get<int64_t>();
+  facts.plan_open = reader.get<int64_t>();
   facts.plan_stuck_for = reader.get<Nanos>();
   facts.plan_lacks = reader.get_string(kMaxNameBytes);
   facts.participation = {

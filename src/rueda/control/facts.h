@@ -47,7 +47,8 @@ struct Facts {
   Nanos input_for = 0;       // for so long the program has waited for input; 0 = it does not
   bool is_blocked = false;   // a thread waits for an operation
   int64_t plan_number = 0;   // of the learned plan that runs; 0 = none does
-  int64_t plan_started = 0;  // buckets of it
+  int64_t plan_started = 0;  // the number of the bucket that this rank starts next
+  int64_t plan_open = -1;    // the first of its buckets under way; -1 = none is
   Nanos plan_stuck_for = 0;  // for so long the bucket under way has not moved; 0 = none is under way
   std::string plan_lacks;    // the next tensor that this rank must submit in the plan
   Participation participation;

@@ -209,25 +209,9 @@ Judge::Found Judge::find_late(const std::vector<StalledTensor>& waits, const std
 }
 
 std::vector<StalledTensor> Judge::waits_in_plan() const {
-  const int64_t plan = known_.front().facts.plan_number;
-  if (plan == 0) return {};
-  int64_t least = known_.front().facts.plan_started;
-  for (const Known& one : known_) least = std::min(least, one.facts.plan_started);
-  StalledTensor wait{
-      .name = {}, .operation = "ALLREDUCE", .process_set = 0, .age = 0, .missing = {}, .waiting = {}};
-  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
-    const Facts& facts = known(rank).facts;
-    if (facts.plan_number != plan) return {};  // the plan begins or ends on some rank
-    if (facts.plan_started == least) {
-      wait.missing.push_back(rank);
-      if (wait.name.empty()) wait.name = facts.plan_lacks;
-    } else if (facts.plan_stuck_for > 0) {
-      wait.waiting.push_back(rank);
-      wait.age = std::max(wait.age, facts.plan_stuck_for);
-    }
-  }
-  if (wait.waiting.empty()) return {};
-  return {std::move(wait)};
+  std::vector<const Facts*> facts;
+  for (const Known& one : known_) facts.push_back(&one.facts);
+  return plan_waits(facts, plan_);
 }
 
 std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos now,

@@ -17,6 +17,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/host_reachability.h"
 #include "rueda/control/late_ranks.h"
+#include "rueda/control/plan_waits.h"
 #include "rueda/control/slow_ranks.h"
 #include "rueda/control/stalls.h"
 #include "rueda/control/verdict.h"
@@ -49,6 +50,8 @@ class Judge {
 
   // Ranks whose processes are stopped or in a debugger, as far as this rank has heard.
   [[nodiscard]] std::vector<PeerProcess> held(Nanos now) const;
+  // The learned plan of which waits_in_plan() tells, until another is given; as in plan_waits().
+  void look_at(const PlanLedger& plan) { plan_ = &plan; }
   // Tensors of the learned plan that wait, as far as the facts tell.
   [[nodiscard]] std::vector<StalledTensor> waits_in_plan() const;
   // waits: what waits for limit() or longer, outside of plans. Each verdict is said once, and once more when
@@ -101,6 +104,7 @@ class Judge {
   [[nodiscard]] bool is_named_by_its_host(Rank rank, const Found& processes) const;
 
   Options options_;
+  const PlanLedger* plan_ = nullptr;
   std::vector<Known> known_;   // [ranks]
   std::map<Rank, Said> said_;  // of processes
   std::map<Rank, std::deque<Nanos>> said_times_;

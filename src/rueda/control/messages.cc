@@ -1,5 +1,7 @@
 #include "rueda/control/messages.h"
 
+#include <algorithm>
+#include <functional>
 #include <string_view>
 #include <type_traits>
 
@@ -11,6 +13,7 @@ namespace rueda::control {
 namespace {
 
 constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
+constexpr size_t kMaxPlanBuckets = 1 << 16;
 // How many values there are. The enums of the terms have a count_of beside them.
 constexpr int count_of(Code /*code*/) { return kCodeCount; }
 constexpr int count_of(bool /*flag*/) { return 2; }
@@ -248,12 +251,27 @@ void put_fields(ByteWriter& writer, const PlanBucket& planned) { put_fields(writ
 
 void get_fields(ByteReader& reader, PlanBucket& planned) { get_fields(reader, planned.bucket); }
 
-void put_fields(ByteWriter& writer, const PlanBegin& begin) { writer.put(begin.plan_number); }
+void put_fields(ByteWriter& writer, const PlanBegin& begin) {
+  writer.put(begin.plan_number);
+  writer.put_list(begin.sets, [](ByteWriter& to, const PlanSet& set) {
+    to.put(set.id);
+    to.put_vector(set.ranks);
+  });
+}
 
-void get_fields(ByteReader& reader, PlanBegin& begin) { begin.plan_number = reader.get<int64_t>(); }
+void get_fields(ByteReader& reader, PlanBegin& begin) {
+  begin.plan_number = reader.get<int64_t>();
+  begin.sets = reader.get_list([](ByteReader& from) {
+    PlanSet set{.id = from.get<int32_t>(), .ranks = from.get_vector<Rank>(kMaxRanks)};
+    const bool is_ascending =
+        std::ranges::adjacent_find(set.ranks, std::ranges::greater_equal()) == set.ranks.end();
+    if (set.id < 1 || set.ranks.empty() || set.ranks.front() < 0 || !is_ascending) from.fail();
+    return set;
+  });
+}
 
 void put_fields(ByteWriter& writer, const PlanEnd& end) {
-  writer.put(end.buckets);
+  writer.put_vector(end.runs);
   writer.put_list(end.flows, [](ByteWriter& to, const Flow& flow) {
     to.put(flow.bucket);
     to.put(flow.from);
@@ -263,7 +281,7 @@ void put_fields(ByteWriter& writer, const PlanEnd& end) {
 }
 
 void get_fields(ByteReader& reader, PlanEnd& end) {
-  end.buckets = reader.get<int64_t>();
+  end.runs = reader.get_vector<int64_t>(kMaxPlanBuckets);
   end.flows = reader.get_list([](ByteReader& from) {
     const Flow flow{.bucket = from.get<int64_t>(),
                     .from = from.get<Rank>(),
@@ -272,7 +290,7 @@ void get_fields(ByteReader& reader, PlanEnd& end) {
     if (flow.bucket < 0 || flow.from < 0 || flow.to < 0 || flow.messages < 1) from.fail();
     return flow;
   });
-  if (end.buckets < 0) reader.fail();
+  if (std::ranges::any_of(end.runs, [](int64_t times) { return times < 0; })) reader.fail();
 }
 
 void put_response(ByteWriter& writer, const Response& response) {

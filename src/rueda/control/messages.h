@@ -152,9 +152,18 @@ struct PlanBucket {
   bool operator==(const PlanBucket&) const = default;
 };
 
+// The members of a process set in which a plan has buckets.
+struct PlanSet {
+  int32_t id = 0;
+  std::vector<Rank> ranks;  // ascending world ranks
+
+  bool operator==(const PlanSet&) const = default;
+};
+
 // A plan begins. Requests that have not been answered become part of it, or are sent again.
 struct PlanBegin {
   int64_t plan_number = 0;
+  std::vector<PlanSet> sets;  // without the world
 
   bool operator==(const PlanBegin&) const = default;
 };
@@ -168,10 +177,10 @@ struct Flow {
   bool operator==(const Flow&) const = default;
 };
 
-// A plan ends. Its first buckets run; the rest is negotiated.
+// A plan ends. What else ranks have started does not run, and is negotiated.
 struct PlanEnd {
-  int64_t buckets = 0;      // how many run, counted over all passes
-  std::vector<Flow> flows;  // for later ones, which do not run
+  std::vector<int64_t> runs;  // [buckets of the plan] how often each has run
+  std::vector<Flow> flows;    // for those that do not run
 
   bool operator==(const PlanEnd&) const = default;
 };

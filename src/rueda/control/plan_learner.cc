@@ -1,6 +1,7 @@
 #include "rueda/control/plan_learner.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "rueda/control/fusion.h"
 #include "rueda/control/numbered_name.h"
@@ -8,16 +9,16 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxStep = 1 << 14;     // tensors; a longer step is assumed never to end
-constexpr size_t kMaxRows = 1 << 22;     // in its tensors; an alltoall has as many as the square of the ranks
 constexpr size_t kMaxWatched = 1 << 16;  // names that are submitted and have not run
+constexpr size_t kMaxBuckets = 1 << 14;  // of a plan
 constexpr int kMaxRepeats = 64;          // most repeats asked for before the next plan
-constexpr size_t kManyNumbered = 32;     // names, see has_no_plain_names()
 constexpr int64_t kManyTimes = 32;       // passes after which a plan has paid
+constexpr size_t kFewTensors = 8;        // of one layer
+constexpr size_t kMostProof = 1 << 12;   // calls
 
 bool is_plannable(const Bucket& bucket) {
   const bool is_adasum = bucket.what == Collective::kAllreduce && bucket.op == ReduceOp::kAdasum;
-  return !is_adasum && bucket.process_set == 0 && bucket.joined.empty();
+  return !is_adasum && bucket.joined.empty();
 }
 
 // Of its share of a fused transfer, as in respond.cc; INT64_MAX if that is too large for a number.
@@ -37,7 +38,9 @@ bool are_allreduces(const Bucket& a, const Bucket& b) {
   return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
 }
 
-bool can_fuse(const Bucket& a, const Bucket& b) { return is_fusible(a.what) && key_of(a) == key_of(b); }
+bool can_fuse(const Bucket& a, const Bucket& b) {
+  return is_fusible(a.what) && a.process_set == b.process_set && key_of(a) == key_of(b);
+}
 
 SeenTensor alone(const Bucket& bucket, const Entry& entry) {
   SeenTensor tensor;
@@ -56,68 +59,22 @@ void PlanLearner::saw_submission(const TensorRequest& request) {
   if (request.priority != 0) return forget();  // what is ready decides the order, so none is fixed
   if (request.shares_memory) return forget();  // whether it does depends on what has ended
   if (first_seen_.size() >= kMaxWatched) forget();
-  first_seen_.try_emplace(request.name, ++clock_);
+  first_seen_.try_emplace({.process_set = request.process_set, .name = request.name}, ++clock_);
 }
 
 void PlanLearner::saw_response(const Response& response) {
   const auto* bucket = std::get_if<Bucket>(&response);
   if (bucket == nullptr || !is_plannable(*bucket)) return forget();
+  is_news_ = true;
   const uint64_t started = ++clock_;
   for (const Entry& entry : bucket->entries) {
     SeenTensor tensor = alone(*bucket, entry);
-    const auto seen = first_seen_.find(entry.name);
+    const auto seen = first_seen_.find({.process_set = bucket->process_set, .name = entry.name});
     tensor.seen = seen != first_seen_.end() ? seen->second : started;
     tensor.started = started;
     if (seen != first_seen_.end()) first_seen_.erase(seen);
-    saw_tensor(std::move(tensor));
+    history_.add(std::move(tensor));
   }
-}
-
-// A name ends the step when it recurs. The n-th of the names that differ in their number alone is compared
-// with the n-th of the last step.
-void PlanLearner::saw_tensor(SeenTensor tensor) {
-  std::string key = tensor.entry().name;
-  if (const auto name = split_name(key, tensor.entry().numbered_at)) {
-    history_.add(tensor);
-    std::string series;
-    name->put_key(series);
-    key = series + '\0' + std::to_string(++numbered_[series]);
-  } else {
-    history_.clear();
-    if (in_step_.contains(key)) end_step();
-    ++plain_;
-  }
-  rows_ += tensor.entry().rows.size();
-  if (step_.size() >= kMaxStep || rows_ >= kMaxRows) return forget();
-  in_step_.emplace(std::move(key), step_.size());
-  step_.push_back(std::move(tensor));
-}
-
-// The same tensors in any order, because the order varies with the timing of the ranks.
-std::optional<int64_t> PlanLearner::stride_since_last_step() const {
-  if (step_.size() != last_step_.size()) return std::nullopt;
-  int64_t stride = 0;
-  for (const auto& [key, at] : in_step_) {
-    const auto before = in_last_step_.find(key);
-    if (before == in_last_step_.end() || !recurs_as(last_step_[before->second], step_[at]))
-      return std::nullopt;
-    if (step_[at].entry().numbered_at == 0) continue;
-    const int64_t grown = step_[at].number - last_step_[before->second].number;
-    if (grown < 1 || (stride != 0 && grown != stride)) return std::nullopt;
-    stride = grown;
-  }
-  return stride;
-}
-
-void PlanLearner::end_step() {
-  const std::optional<int64_t> stride = stride_since_last_step();
-  const bool is_as_before = stride && (repeats_ == 0 || *stride == last_stride_);
-  repeats_ = is_as_before ? repeats_ + 1 : stride ? 1 : 0;
-  last_stride_ = stride.value_or(0);
-  last_step_ = std::exchange(step_, {});
-  in_last_step_ = std::exchange(in_step_, {});
-  numbered_.clear();
-  plain_ = rows_ = 0;
 }
 
 int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
@@ -125,83 +82,69 @@ int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
   return own > 0 ? own : bucket_bytes_;
 }
 
-// Names without a number that came once, before the first step, are no part of the steps.
-bool PlanLearner::has_no_plain_names() const {
-  return plain_ == 0 || history_.size() > kManyNumbered + 4 * plain_;
-}
-
-// Only at the end of a step, because a plan begins with its first bucket.
-std::optional<std::vector<SeenTensor>> PlanLearner::take_step() {
-  std::vector<SeenTensor> step;
-  int64_t stride = 0;
-  if (const auto period = has_no_plain_names() ? history_.period(repeats_needed_) : std::nullopt) {
-    step = history_.last(period->calls);
-    stride = period->stride;
-  } else {
-    if (step_.empty() || repeats_ + 1 < repeats_needed_) return std::nullopt;
-    const std::optional<int64_t> since = stride_since_last_step();
-    if (!since || *since != last_stride_) return std::nullopt;
-    step = std::move(step_);
-    stride = *since;
-  }
-  for (SeenTensor& tensor : step)
-    if (tensor.entry().numbered_at != 0) tensor.bucket.entries.front().stride = stride;
-  return step;
-}
-
-std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
-  std::optional<std::vector<SeenTensor>> step = take_step();
+std::optional<std::vector<Bucket>> PlanLearner::take_plan(const SetMembers& sets) {
+  if (!std::exchange(is_news_, false)) return std::nullopt;
+  std::optional<std::vector<SeenTensor>> step = history_.last_step(needed_, sets);
   if (!step) return std::nullopt;
-  std::vector<Bucket> buckets = in_buckets(std::move(*step));
+  planned_ = step->size();
+  std::vector<Bucket> buckets = in_buckets(std::move(*step), sets);
   forget();
-  planned_ = std::ssize(buckets);
+  if (buckets.size() > kMaxBuckets) return std::nullopt;
   return buckets;
 }
 
-std::vector<Bucket> PlanLearner::in_buckets(std::vector<SeenTensor> step) const {
+std::vector<Bucket> PlanLearner::in_buckets(std::vector<SeenTensor> step, const SetMembers& sets) const {
+  std::vector<Open> open;
+  for (SeenTensor& tensor : step) put(std::move(tensor), sets, open);
   std::vector<Bucket> buckets;
-  int64_t bytes = 0;     // of the last bucket, which may still grow
-  uint64_t started = 0;  // when its first tensor was
-  for (SeenTensor& tensor : step) {
+  for (Open& one : open) buckets.push_back(std::move(one.bucket));
+  return buckets;
+}
+
+// The order of buckets that have no rank in common does not matter. So a tensor may join the last bucket that
+// has ranks in common with it, as if it were the very last.
+void PlanLearner::put(SeenTensor tensor, const SetMembers& sets, std::vector<Open>& buckets) const {
+  const int32_t set = tensor.bucket.process_set;
+  auto last = buckets.end();
+  while (last != buckets.begin() && !overlap(sets, (last - 1)->bucket.process_set, set)) --last;
+  const bool is_alone = last == buckets.begin() || (last - 1)->bucket.process_set != set;
+  if (!is_alone) {
+    Open& open = *(last - 1);
     const int64_t most = most_bytes(tensor.bucket);
-    const bool fits = !buckets.empty() && tensor.bytes <= most - std::min(bytes, most);
+    const bool fits = tensor.bytes <= most - std::min(open.bytes, most);
     // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
-    const bool is_free = tensor.seen < started;
-    if (fits && is_free && can_fuse(buckets.back(), tensor.bucket)) {
-      buckets.back().entries.push_back(std::move(tensor.bucket.entries[0]));
-      bytes += tensor.bytes;
-      continue;
+    const bool is_free = tensor.seen < open.started;
+    if (fits && is_free && can_fuse(open.bucket, tensor.bucket)) {
+      open.bucket.entries.push_back(std::move(tensor.bucket.entries[0]));
+      open.bytes += tensor.bytes;
+      return;
     }
     // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights would
     // be a bucket of its own, and would take the place beside a weight at which the next weight can overlap.
     // Nothing overtakes a barrier.
-    const bool is_small = !buckets.empty() && bytes < most_bytes(buckets.back()) / 2;
-    if (!fits && is_free && is_small && are_allreduces(buckets.back(), tensor.bucket)) {
-      buckets.insert(buckets.end() - 1, std::move(tensor.bucket));
-      continue;
+    const bool is_small = open.bytes < most_bytes(open.bucket) / 2;
+    if (!fits && is_free && is_small && are_allreduces(open.bucket, tensor.bucket)) {
+      buckets.insert(last - 1, {.bucket = std::move(tensor.bucket)});
+      return;
     }
-    bytes = tensor.bytes;
-    started = tensor.started;
-    buckets.push_back(std::move(tensor.bucket));
   }
-  return buckets;
+  buckets.push_back({.bucket = std::move(tensor.bucket), .bytes = tensor.bytes, .started = tensor.started});
 }
 
-void PlanLearner::plan_ended(int64_t buckets) {
-  const bool has_paid = buckets >= kManyTimes * planned_;
-  repeats_needed_ = has_paid ? kLeastRepeats : std::min(2 * repeats_needed_, kMaxRepeats);
+// Equal layers are taken for short steps. If such a plan lasts long enough to pay, but ends after as many
+// passes as the last one, the next one must be proven by more calls than there are layers.
+void PlanLearner::plan_ended(int64_t passes) {
+  const bool has_paid = passes >= kManyTimes;
+  const bool is_as_before = std::abs(passes - last_passes_) <= 2;
+  const bool is_of_layers = has_paid && is_as_before && planned_ <= kFewTensors;
+  needed_.repeats = has_paid ? kLeastRepeats : std::min(2 * needed_.repeats, kMaxRepeats);
+  needed_.calls = is_of_layers ? std::min(2 * planned_ * static_cast<size_t>(passes), kMostProof) : 0;
+  last_passes_ = passes;
   forget();
 }
 
 void PlanLearner::forget() {
-  repeats_ = 0;
   first_seen_.clear();
-  step_.clear();
-  last_step_.clear();
-  in_step_.clear();
-  in_last_step_.clear();
-  numbered_.clear();
-  plain_ = rows_ = 0;
   history_.clear();
 }
 

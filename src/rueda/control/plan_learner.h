@@ -1,12 +1,10 @@
 // Learned plans: once the same collectives recur step after step, ranks stop negotiating them. This part
-// watches, on the coordinator, what is submitted and what runs, and proposes a plan when steps repeat. A step
-// ends where a name recurs; where all names are numbers, call_history.h tells. Pure: no I/O, no clock, no
-// threads.
+// watches, on the coordinator, what is submitted and what runs, and proposes a plan when steps repeat
+// (call_history.h says when). Pure: no I/O, no clock, no threads.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -14,7 +12,7 @@
 #include "rueda/control/backend_traits.h"
 #include "rueda/control/call_history.h"
 #include "rueda/control/messages.h"
-#include "rueda/control/seen_tensor.h"
+#include "rueda/control/set_members.h"
 
 namespace rueda::control {
 
@@ -27,42 +25,42 @@ class PlanLearner {
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);        // in the order all ranks follow
-  // The buckets of a plan, if a step has just ended and the last steps were equal. The learner
-  // then starts again.
-  std::optional<std::vector<Bucket>> take_plan();
-  // A plan has ended after so many buckets. If it did not last long, the steps must repeat more often before
+  // The buckets of a plan, if the last steps were equal. The learner then starts again. sets: as they are
+  // now.
+  std::optional<std::vector<Bucket>> take_plan(const SetMembers& sets = {});
+  // A plan has ended after so many passes. If it did not last long, the steps must repeat more often before
   // the next plan.
-  void plan_ended(int64_t buckets);
+  void plan_ended(int64_t passes);
   void forget();
 
  private:
-  void saw_tensor(SeenTensor tensor);
-  void end_step();
-  // If the step has the tensors of the last one: by how much the numbers in their names have grown since, the
-  // same for all; 0 if there are none.
-  [[nodiscard]] std::optional<int64_t> stride_since_last_step() const;
-  [[nodiscard]] bool has_no_plain_names() const;
-  // The tensors of the step that has just ended, if the last steps were equal.
-  std::optional<std::vector<SeenTensor>> take_step();
-  [[nodiscard]] std::vector<Bucket> in_buckets(std::vector<SeenTensor> step) const;
+  // A bucket that may still grow.
+  struct Open {
+    Bucket bucket;
+    int64_t bytes = 0;
+    uint64_t started = 0;  // when its first tensor was
+  };
+  [[nodiscard]] std::vector<Bucket> in_buckets(std::vector<SeenTensor> step, const SetMembers& sets) const;
+  void put(SeenTensor tensor, const SetMembers& sets, std::vector<Open>& buckets) const;
   [[nodiscard]] int64_t most_bytes(const Bucket& bucket) const;
 
   static constexpr int kLeastRepeats = 2;
 
+  struct HashOfName {
+    size_t operator()(const NameInSet& one) const {
+      return std::hash<std::string>()(one.name) ^ static_cast<size_t>(one.process_set) * 0x9E3779B97F4A7C15u;
+    }
+  };
+
   int64_t bucket_bytes_;
   BackendTraitsLookup traits_of_;
-  int repeats_needed_ = kLeastRepeats;
-  int64_t planned_ = 0;  // how many buckets the last plan had
-  int repeats_ = 0;
-  uint64_t clock_ = 0;  // counts submissions and responses
-  std::unordered_map<std::string, uint64_t> first_seen_;
-  std::vector<SeenTensor> step_, last_step_;
-  std::unordered_map<std::string, size_t> in_step_, in_last_step_;  // key -> position; see saw_tensor()
-  std::unordered_map<std::string, int> numbered_;  // how many names of the step differ in the number alone
-  size_t plain_ = 0;                               // names of the step without a number
-  size_t rows_ = 0;                                // in the tensors of the step
-  int64_t last_stride_ = 0;                        // as stride_since_last_step(), of the last step
-  CallHistory history_;                            // of numbered names, since one without a number was seen
+  CallHistory::Proof needed_{.repeats = kLeastRepeats};
+  size_t planned_ = 0;       // tensors of the last plan
+  int64_t last_passes_ = 0;  // of the one before it
+  uint64_t clock_ = 0;       // counts submissions and responses
+  bool is_news_ = false;     // something has run since take_plan() was asked last
+  std::unordered_map<NameInSet, uint64_t, HashOfName> first_seen_;
+  CallHistory history_;
 };
 
 }  // namespace rueda::control

@@ -1,5 +1,8 @@
 #include "rueda/control/plan_names.h"
 
+#include <string_view>
+#include <unordered_set>
+
 #include "rueda/control/numbered_name.h"
 
 namespace rueda::control {
@@ -16,22 +19,26 @@ Status unclear(const Entry& entry) {
 Result<PlanNames> PlanNames::of(std::span<const Bucket> buckets) {
   PlanNames names;
   size_t position = 0;
-  for (const Bucket& bucket : buckets)
-    for (const Entry& entry : bucket.entries)
-      if (Status added = names.add(entry, position++); !added.is_ok()) return added;
+  for (const Bucket& bucket : buckets) {
+    OfSet& of_set = names.of_set_[bucket.process_set];
+    std::unordered_set<std::string_view> in_bucket;  // never full, if a name were there twice
+    for (const Entry& entry : bucket.entries) {
+      if (entry.numbered_at == 0) {
+        if (!in_bucket.insert(entry.name).second) return unclear(entry);
+        of_set.plain.try_emplace(entry.name, position++);
+      } else if (Status added = names.add_numbered(of_set, entry, position++); !added.is_ok()) {
+        return added;
+      }
+    }
+  }
   return names;
 }
 
-Status PlanNames::add(const Entry& entry, size_t position) {
-  if (entry.numbered_at != 0) return add_numbered(entry, position);
-  return plain_.try_emplace(entry.name, position).second ? Status::ok() : unclear(entry);
-}
-
-Status PlanNames::add_numbered(const Entry& entry, size_t position) {
+Status PlanNames::add_numbered(OfSet& names, const Entry& entry, size_t position) {
   const std::optional<NumberedName> name = split_name(entry.name, entry.numbered_at);
   if (!name || entry.stride < 1 || entry.stride > kMostStride) return unclear(entry);
   name->put_key(key_);
-  const auto [at, is_new] = numbered_.try_emplace(key_);
+  const auto [at, is_new] = names.numbered.try_emplace(key_);
   Series& series = at->second;
   if (is_new) {
     series = {.first = name->number, .stride = entry.stride, .positions = {}};
@@ -46,16 +53,19 @@ Status PlanNames::add_numbered(const Entry& entry, size_t position) {
 }
 
 std::optional<PlanNames::Found> PlanNames::find(const TensorRequest& request) const {
+  const auto of_set = of_set_.find(request.process_set);
+  if (of_set == of_set_.end()) return std::nullopt;
+  const auto& [plain, numbered] = of_set->second;
   if (request.numbered_at == 0) {
-    const auto at = plain_.find(request.name);
-    if (at == plain_.end()) return std::nullopt;
+    const auto at = plain.find(request.name);
+    if (at == plain.end()) return std::nullopt;
     return Found{.position = at->second};
   }
   const std::optional<NumberedName> name = split_name(request.name, request.numbered_at);
   if (!name) return std::nullopt;
   name->put_key(key_);
-  const auto at = numbered_.find(key_);
-  if (at == numbered_.end() || name->number < at->second.first) return std::nullopt;
+  const auto at = numbered.find(key_);
+  if (at == numbered.end() || name->number < at->second.first) return std::nullopt;
   const Series& series = at->second;
   const int32_t position =
       series.positions[static_cast<size_t>((name->number - series.first) % series.stride)];

@@ -1,6 +1,8 @@
 #include <algorithm>
-#include <cstdlib>
+#include <map>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -9,11 +11,13 @@
 
 namespace rueda::control {
 
-void PlanLedger::begin(int64_t plan_number, Rank ranks, int64_t size) {
+void PlanLedger::begin(int64_t plan_number, Rank ranks, std::vector<int32_t> sets, SetMembers members) {
   is_active_ = true;
   is_frozen_ = false;
   plan_number_ = plan_number;
-  size_ = size;
+  sets_ = std::move(sets);
+  members_ = std::move(members);
+  runs_.assign(sets_.size(), {});
   positions_.assign(static_cast<size_t>(ranks),
                     PlanReport{.plan_number = plan_number, .started = -1, .under_way = {}});
   missing_ = ranks;
@@ -24,33 +28,56 @@ bool PlanLedger::depart(int64_t plan_number) {
   return !std::exchange(is_frozen_, true);
 }
 
-// See PlanRunner::next().
-Status PlanLedger::check(const PlanReport& position) const {
+int32_t PlanLedger::set_of(int64_t number) const { return sets_[static_cast<size_t>(number) % sets_.size()]; }
+
+std::vector<Rank> PlanLedger::members_of(int64_t number) const {
+  if (const auto set = members_.find(set_of(number)); set != members_.end()) return set->second;
+  std::vector<Rank> all(positions_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Takes all that the position says of the rank's buckets, or nothing.
+Status PlanLedger::note(Rank rank, const PlanReport& position) {
   const std::string plan = "learned plan " + std::to_string(plan_number_);
   if (!is_frozen_) return {Code::kInternal, "Nobody has asked how far the rank is in " + plan + "."};
-  for (const PlanReport& other : positions_) {
-    if (other.started < 0 || std::abs(other.started - position.started) <= size_) continue;
-    return {Code::kInternal, "A rank that has started " + std::to_string(position.started) + " buckets of " +
-                                 plan + " is more than one pass of " + std::to_string(size_) +
-                                 " buckets away from one that has started " + std::to_string(other.started) +
-                                 "."};
+  const int64_t size = std::ssize(sets_);
+  std::vector<Runs> noted = runs_;
+  for (int64_t index = 0; index < size; ++index) {
+    if (!is_member(members_, sets_[static_cast<size_t>(index)], rank)) continue;
+    Runs& runs = noted[static_cast<size_t>(index)];
+    const int64_t mine = runs_before(position.started, index, size);
+    runs = {.least = runs.least < 0 ? mine : std::min(runs.least, mine), .most = std::max(runs.most, mine)};
+    if (runs.most - runs.least <= 1) continue;
+    return {Code::kInternal,
+            "A rank that has started " + std::to_string(position.started) + " buckets of " + plan +
+                " is more than one pass of " + std::to_string(size) + " buckets away from another: bucket " +
+                std::to_string(index) + " was started " + std::to_string(runs.least) +
+                " times by one of them, and " + std::to_string(runs.most) + " times by the other."};
   }
+  runs_ = std::move(noted);
   return Status::ok();
 }
 
 Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const PlanReport& position) {
   const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
   if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::optional<End>();
-  if (Status possible = check(position); !possible.is_ok()) return possible;
   PlanReport& known = positions_[static_cast<size_t>(rank)];
-  if (known.started < 0) --missing_;
+  if (is_frozen_ && known.started >= 0)
+    return Status(Code::kInternal, "Rank " + std::to_string(rank) +
+                                       " says twice how far it is in learned plan " +
+                                       std::to_string(plan_number_) + ".");
+  if (Status possible = note(rank, position); !possible.is_ok()) return possible;
   known = position;
-  if (missing_ > 0) return std::optional<End>();
+  if (--missing_ > 0) return std::optional<End>();
   is_active_ = false;
-  End end{.buckets = std::ranges::min(positions_, {}, &PlanReport::started).started, .flows = {}};
+  End end;
+  for (const Runs& runs : runs_) end.runs.push_back(std::max<int64_t>(runs.least, 0));
   for (size_t from = 0; from < positions_.size(); ++from) {
     for (const auto& [bucket, sent] : positions_[from].under_way) {
-      if (bucket < end.buckets) continue;
+      if (bucket < 0) continue;
+      const int64_t size = std::ssize(sets_);
+      if (bucket / size < end.runs[static_cast<size_t>(bucket % size)]) continue;
       for (size_t to = 0; to < std::min(sent.size(), positions_.size()); ++to)
         if (sent[to] > 0)
           end.flows.push_back({.bucket = bucket,
@@ -62,17 +89,25 @@ Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const P
   return std::optional(std::move(end));
 }
 
-Status PlanRunner::begin(int64_t plan_number, Rank me, std::vector<Bucket> buckets) {
+Status PlanRunner::begin(int64_t plan_number, Rank me, std::vector<Bucket> buckets, const SetMembers& sets) {
   RUEDA_CHECK(!buckets.empty(), "a plan has buckets");
   *this = PlanRunner();
   Result<PlanNames> names = PlanNames::of(buckets);
   if (!names.is_ok()) return names.status();
+  for (const Bucket& bucket : buckets) {
+    if (!is_known(sets, bucket.process_set))
+      return {Code::kInternal, "Learned plan " + std::to_string(plan_number) +
+                                   " does not say who belongs to process set " +
+                                   std::to_string(bucket.process_set) + "."};
+  }
   names_ = std::move(names).value();
   is_active_ = true;
   plan_number_ = plan_number;
-  me_ = me;
   for (Bucket& bucket : buckets) {
     first_.push_back(tensors_.size());
+    is_mine_.push_back(is_member(sets, bucket.process_set, me));
+    has_any_ = has_any_ || is_mine_.back();
+    my_index_.push_back(index_in(sets, bucket.process_set, me));
     for (const Entry& entry : bucket.entries) {
       PlannedTensor& planned = tensors_.emplace_back(PlannedTensor{.bucket = buckets_.size()});
       if (const auto name = split_name(entry.name, entry.numbered_at))
@@ -81,13 +116,35 @@ Status PlanRunner::begin(int64_t plan_number, Rank me, std::vector<Bucket> bucke
     buckets_.push_back(std::make_shared<const Bucket>(std::move(bucket)));
   }
   ready_.assign(buckets_.size(), 0);
+  link_names();
+  skip();
   return Status::ok();
 }
 
+void PlanRunner::link_names() {
+  std::map<std::pair<int32_t, std::string_view>, size_t> last;  // without a number
+  for (size_t position = 0; position < tensors_.size(); ++position) {
+    PlannedTensor& planned = tensors_[position];
+    planned.first_alike = planned.next_alike = planned.expected = position;
+    const Entry& entry = entry_at(position);
+    if (entry.numbered_at != 0) continue;
+    const auto [at, is_new] = last.try_emplace({buckets_[planned.bucket]->process_set, entry.name}, position);
+    if (is_new) continue;
+    PlannedTensor& before = tensors_[std::exchange(at->second, position)];
+    planned.first_alike = planned.next_alike = before.first_alike;
+    before.next_alike = position;
+  }
+}
+
+// To the next bucket in which this rank takes part.
+void PlanRunner::skip() {
+  while (has_any_ && !is_mine_[head()]) ++started_;
+}
+
 // The rows that ranks give may differ, and are planned for each of them.
-bool PlanRunner::is_as_planned(const TensorRequest& request, const Bucket& bucket, const Entry& entry) const {
+bool PlanRunner::is_as_planned(const TensorRequest& request, const Bucket& bucket, const Entry& entry,
+                               size_t me) {
   if (key_of(request) != key_of(bucket)) return false;
-  const auto me = static_cast<size_t>(me_);
   const auto has_shape_but_rows = [&] {
     return !request.shape.empty() && request.shape.size() == entry.shape.size() &&
            std::equal(request.shape.begin() + 1, request.shape.end(), entry.shape.begin() + 1);
@@ -109,14 +166,16 @@ bool PlanRunner::is_as_planned(const TensorRequest& request, const Bucket& bucke
 }
 
 std::optional<size_t> PlanRunner::position_of(const TensorRequest& request) const {
-  if (request.process_set != 0 || request.priority != 0 || request.shares_memory) return std::nullopt;
+  if (request.priority != 0 || request.shares_memory) return std::nullopt;
   const std::optional<PlanNames::Found> found = names_.find(request);
   if (!found) return std::nullopt;
-  const PlannedTensor& planned = tensors_[found->position];
-  const bool is_expected = planned.accepted == 0 && planned.number == found->number;
-  if (!is_expected || !is_as_planned(request, *buckets_[planned.bucket], entry_at(found->position)))
+  const size_t position = tensors_[found->position].expected;
+  const PlannedTensor& planned = tensors_[position];
+  const size_t bucket = planned.bucket;
+  const bool is_expected = is_mine_[bucket] && planned.accepted == 0 && planned.number == found->number;
+  if (!is_expected || !is_as_planned(request, *buckets_[bucket], entry_at(position), my_index_[bucket]))
     return std::nullopt;
-  return found->position;
+  return position;
 }
 
 void PlanRunner::accept(size_t position, const TensorRequest& request, OperationId operation) {
@@ -125,12 +184,13 @@ void PlanRunner::accept(size_t position, const TensorRequest& request, Operation
   planned.waiting.request = request;  // of the same sizes in every step, so nothing is allocated
   planned.accepted = ++clock_;
   planned.number += entry_at(position).stride;
+  tensors_[planned.first_alike].expected = planned.next_alike;
   ++ready_[planned.bucket];
   ++waiting_;
 }
 
 SharedBucket PlanRunner::next(int64_t first_open) const {
-  const bool may_start = is_open() && is_full(head()) && started_ - size() < first_open;
+  const bool may_start = is_open() && has_any_ && is_full(head()) && started_ - size() < first_open;
   return may_start ? buckets_[head()] : nullptr;
 }
 
@@ -144,9 +204,11 @@ void PlanRunner::start_next() {
   waiting_ -= ready_[bucket];
   ready_[bucket] = 0;
   ++started_;
+  skip();
 }
 
 std::string PlanRunner::lacks() const {
+  if (!has_any_) return {};
   for (size_t i = 0; i < buckets_[head()]->entries.size(); ++i) {
     const size_t position = first_[head()] + i;
     if (waiting_at(position) != nullptr) continue;
@@ -158,19 +220,29 @@ std::string PlanRunner::lacks() const {
   return {};
 }
 
-Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
+Result<std::vector<LeftOver>> PlanRunner::finish(std::span<const int64_t> runs) {
   if (!is_active_) return Status(Code::kInternal, "A learned plan ends, but this rank runs none.");
-  // No rank is more than one pass ahead of another; see next().
-  if (end < 0 || end > started_ || started_ - end > size()) {
-    return Status(Code::kInternal, "Learned plan " + std::to_string(plan_number_) + ", which has " +
-                                       std::to_string(size()) + " buckets in one pass, cannot end after " +
-                                       std::to_string(end) + " buckets: this rank has started " +
-                                       std::to_string(started_) + ".");
+  const std::string plan = "Learned plan " + std::to_string(plan_number_);
+  if (runs.size() != buckets_.size())
+    return Status(Code::kInternal, plan + " has " + std::to_string(size()) +
+                                       " buckets in one pass, but it ends with the runs of " +
+                                       std::to_string(runs.size()) + ".");
+  std::vector<int64_t> cancelled;  // numbers
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const int64_t mine = starts_of(bucket);
+    if (!is_mine_[bucket] || runs[bucket] == mine) continue;
+    // A bucket starts again only when all members have started it.
+    if (runs[bucket] != mine - 1)
+      return Status(Code::kInternal, plan + " cannot end after " + std::to_string(runs[bucket]) +
+                                         " runs of bucket " + std::to_string(bucket) +
+                                         ": this rank has started it " + std::to_string(mine) + " times.");
+    cancelled.push_back(runs[bucket] * size() + static_cast<int64_t>(bucket));
   }
+  std::ranges::sort(cancelled);
   std::vector<LeftOver> left;
-  for (int64_t cancelled = end; cancelled < started_; ++cancelled) {
-    const size_t first = first_[static_cast<size_t>(cancelled) % buckets_.size()];
-    for (size_t i = 0; i < bucket(cancelled).entries.size(); ++i) left.push_back(tensors_[first + i].started);
+  for (const int64_t number : cancelled) {
+    const size_t first = first_[static_cast<size_t>(number) % buckets_.size()];
+    for (size_t i = 0; i < bucket(number).entries.size(); ++i) left.push_back(tensors_[first + i].started);
   }
   std::vector<const PlannedTensor*> waiting;
   for (const PlannedTensor& planned : tensors_)

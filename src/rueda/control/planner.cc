@@ -10,6 +10,9 @@ namespace {
 // This rank has submitted a part of a bucket. If the rest depends on it, nothing but time tells: a program
 // that asks to be called back does not say for what it waits.
 constexpr Nanos kPatience = kSecond;
+// The same while a bucket is under way: another rank may wait for what this rank has submitted, before it
+// starts that bucket.
+constexpr Nanos kPatienceUnderWay = 5 * kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
 
 void append(PlannerActions& actions, PlannerActions more) {
@@ -101,7 +104,7 @@ Result<std::optional<PlannerActions>> Planner::response(Response& response, Nano
     arriving_.push_back(std::move(planned->bucket));
     return std::optional(PlannerActions());
   }
-  if (const auto* begins = std::get_if<PlanBegin>(&response)) return begin(begins->plan_number, now);
+  if (const auto* begins = std::get_if<PlanBegin>(&response)) return begin(*begins, now);
   if (const auto* ends = std::get_if<PlanEnd>(&response)) return end(*ends);
   answered(response);
   return std::optional<PlannerActions>();
@@ -116,13 +119,16 @@ void Planner::answered(const Response& response) {
 
 // The coordinator has forgotten the requests that it had not answered. Every rank puts its own ones into the
 // plan or submits them again.
-Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos now) {
+Result<std::optional<PlannerActions>> Planner::begin(const PlanBegin& begins, Nanos now) {
+  const int64_t plan_number = begins.plan_number;
   if (runner_.is_active() || arriving_.empty()) {
     return Status(Code::kInternal,
                   "Learned plan " + std::to_string(plan_number) + " begins " +
                       (arriving_.empty() ? "without buckets." : "before another has ended."));
   }
-  Status readable = runner_.begin(plan_number, options_.me, std::exchange(arriving_, {}));
+  SetMembers sets;
+  for (const PlanSet& set : begins.sets) sets[set.id] = set.ranks;
+  Status readable = runner_.begin(plan_number, options_.me, std::exchange(arriving_, {}), sets);
   if (!readable.is_ok()) return readable;
   ++plans_begun_;
   PlannerActions actions;
@@ -140,16 +146,24 @@ Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos 
 
 // Messages that others have sent for buckets that do not run must be received before all later messages.
 void Planner::undo(const PlanEnd& end, PlannerActions& actions) const {
-  const int64_t beyond = end.buckets + runner_.size();
   std::map<int64_t, std::vector<int32_t>> arrivals;  // of each bucket
-  for (int64_t number = end.buckets; number < runner_.started(); ++number)
-    arrivals[number].assign(static_cast<size_t>(options_.ranks), 0);
+  const auto of_bucket = [&](int64_t number) -> std::vector<int32_t>& {
+    std::vector<int32_t>& from = arrivals[number];
+    from.resize(static_cast<size_t>(options_.ranks), 0);
+    return from;
+  };
+  const int64_t size = runner_.size();
+  const auto ends_at = [&](int64_t index) { return end.runs[static_cast<size_t>(index)]; };
+  for (int64_t index = 0; index < size; ++index) {
+    const auto bucket = static_cast<size_t>(index);
+    if (runner_.has_part(bucket) && runner_.starts_of(bucket) > ends_at(index))
+      of_bucket(ends_at(index) * size + index);
+  }
   for (const Flow& flow : end.flows) {
     if (flow.to != options_.me || flow.from >= options_.ranks) continue;
-    if (flow.bucket < end.buckets || flow.bucket >= beyond) continue;
-    std::vector<int32_t>& of_bucket = arrivals[flow.bucket];
-    of_bucket.resize(static_cast<size_t>(options_.ranks), 0);
-    of_bucket[static_cast<size_t>(flow.from)] = flow.messages;
+    const int64_t index = flow.bucket % size;
+    if (!runner_.has_part(static_cast<size_t>(index)) || flow.bucket / size != ends_at(index)) continue;
+    of_bucket(flow.bucket)[static_cast<size_t>(flow.from)] = flow.messages;
   }
   for (auto& [number, messages] : arrivals)
     if (number < runner_.started())
@@ -162,7 +176,7 @@ void Planner::undo(const PlanEnd& end, PlannerActions& actions) const {
 }
 
 Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
-  Result<std::vector<LeftOver>> left_over = runner_.finish(end.buckets);
+  Result<std::vector<LeftOver>> left_over = runner_.finish(end.runs);
   if (!left_over.is_ok()) return left_over.status();
   PlannerActions actions;
   actions.emplace_back(PlanOver{});
@@ -208,13 +222,19 @@ PlannerActions Planner::tick(Nanos now, bool is_idle) {
     return depart("the other ranks have not come for " + std::to_string(options_.patience / kSecond) + " s");
   if (is_idle && runner_.waiting() > 0 && now - taken_at_ > kPatience)
     return depart("it has submitted nothing more for a second");
+  if (!is_idle && runner_.waiting() > 0 && now - std::max(taken_at_, moved_at_) > kPatienceUnderWay) {
+    bool is_stuck = false;
+    runner_.for_each_stuck([&](size_t) { is_stuck = true; });
+    if (is_stuck) return depart("it has submitted a part of a bucket and nothing has moved for 5 s");
+  }
   return {};
 }
 
-Planner::Progress Planner::place(Nanos now, bool is_idle) const {
+Planner::Progress Planner::place(Nanos now, bool is_idle, int64_t open) const {
   if (!runner_.is_open()) return {};
   return {.plan_number = runner_.plan_number(),
           .started = runner_.started(),
+          .open = open,
           .stuck_for = is_idle ? 0 : std::max<Nanos>(now - moved_at_, 1),
           .lacks = runner_.lacks()};
 }
@@ -251,7 +271,7 @@ void Planner::saw_submissions(std::span<const Request> requests) {
   if (!options_.may_plan || ledger_.is_active()) return;
   for (const Request& request : requests) {
     const auto* tensor = std::get_if<TensorRequest>(&request);
-    if (tensor != nullptr && tensor->process_set == 0) learner_.saw_submission(*tensor);
+    if (tensor != nullptr) learner_.saw_submission(*tensor);
   }
 }
 
@@ -268,18 +288,27 @@ void Planner::saw_responses(std::span<const Response> responses) {
 
 PlannerActions Planner::propose(const Coordinator& coordinator) {
   if (!options_.may_plan || ledger_.is_active()) return {};
-  std::optional<std::vector<Bucket>> plan = learner_.take_plan();
+  const SetMembers& sets = coordinator.process_sets();
+  std::optional<std::vector<Bucket>> plan = learner_.take_plan(sets);
   if (!plan) return {};
   const Result<PlanNames> names = PlanNames::of(*plan);
   const auto is_planned = [&](const TensorRequest& request) {
     return names.value().find(request).has_value();
   };
   if (!names.is_ok() || !coordinator.may_begin_plan(is_planned)) return {};  // it will be learned again
-  const int64_t plan_number = plans_begun_ + 1;
-  ledger_.begin(plan_number, options_.ranks, std::ssize(*plan));
+  PlanBegin begins{.plan_number = plans_begun_ + 1, .sets = {}};
+  std::vector<int32_t> set_of_each;
+  SetMembers members;
   std::vector<Response> responses;
-  for (Bucket& bucket : *plan) responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});
-  responses.emplace_back(PlanBegin{.plan_number = plan_number});
+  for (Bucket& bucket : *plan) {
+    const int32_t set = bucket.process_set;
+    set_of_each.push_back(set);
+    if (set != 0) members.try_emplace(set, sets.at(set));
+    responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});
+  }
+  for (const auto& [id, ranks] : members) begins.sets.push_back({.id = id, .ranks = ranks});
+  ledger_.begin(begins.plan_number, options_.ranks, std::move(set_of_each), std::move(members));
+  responses.emplace_back(std::move(begins));
   return {Respond{.responses = std::move(responses)}};
 }
 
@@ -293,9 +322,9 @@ Result<PlannerActions> Planner::on_position(Rank from, const PlanReport& positio
   if (!stopped.is_ok()) return stopped.status();
   std::optional<PlanLedger::End>& end = stopped.value();
   if (!end) return PlannerActions();
-  learner_.plan_ended(end->buckets);
+  learner_.plan_ended(std::ranges::max(end->runs));
   std::vector<Response> responses;
-  responses.emplace_back(PlanEnd{.buckets = end->buckets, .flows = std::move(end->flows)});
+  responses.emplace_back(PlanEnd{.runs = std::move(end->runs), .flows = std::move(end->flows)});
   return PlannerActions{Respond{.responses = std::move(responses)}};
 }
 

@@ -117,14 +117,15 @@ class Planner {
   void moved(Nanos now) { moved_at_ = now; }
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
   PlannerActions tick(Nanos now, bool is_idle);
-  // This rank's place in the plan. is_idle: no bucket is under way.
+  // This rank's place in the plan. is_idle: no bucket is under way. open: the first one that is.
   struct Progress {
     int64_t plan_number = 0;  // 0: no plan runs
-    int64_t started = 0;
-    Nanos stuck_for = 0;  // nothing has moved for so long; 0: no bucket is under way
-    std::string lacks;    // a tensor of the next bucket that this rank has not submitted
+    int64_t started = 0;      // the number of the next bucket
+    int64_t open = -1;        // of the first one under way; -1: none is
+    Nanos stuck_for = 0;      // nothing has moved for so long; 0: no bucket is under way
+    std::string lacks;        // a tensor of the next bucket that this rank has not submitted
   };
-  [[nodiscard]] Progress place(Nanos now, bool is_idle) const;
+  [[nodiscard]] Progress place(Nanos now, bool is_idle, int64_t open = -1) const;
   // is_wanted(position): whether a thread waits for the tensor that waits at this position of the plan.
   // Departs if one of them cannot complete in the plan. All earlier submissions must be known.
   // asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has grown), and every
@@ -162,12 +163,14 @@ class Planner {
   PlannerActions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
+  // Of the plan that is active.
+  [[nodiscard]] const PlanLedger& ledger() const { return ledger_; }
   PlannerActions on_depart(const PlanReport& news);
   // Fails if the position cannot be true.
   Result<PlannerActions> on_position(Rank from, const PlanReport& news);
 
  private:
-  Result<std::optional<PlannerActions>> begin(int64_t plan_number, Nanos now);
+  Result<std::optional<PlannerActions>> begin(const PlanBegin& begins, Nanos now);
   Result<std::optional<PlannerActions>> end(const PlanEnd& end);
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;

@@ -1,44 +1,70 @@
 // Learned plans while they run (plan_learner.h says how they begin). A plan is a list of buckets in a fixed
-// order; every rank starts the next bucket as soon as all its tensors are ready, without a control message. A
-// rank that submits something else departs from the plan: the coordinator freezes the plan, learns how far
-// each rank is, and ends the plan at the first bucket that not all ranks have started. Tensors that were
-// submitted and not run are negotiated again. Pure: no I/O, no clock, no threads.
+// order; every rank starts the next bucket of its process sets as soon as all its tensors are ready, without
+// a control message. A rank that submits something else departs from the plan: the coordinator freezes the
+// plan, and learns how far each rank is. A bucket runs if all its members have started it; others are
+// cancelled. Tensors that were submitted and not run are negotiated again. Pure: no I/O, no clock, no
+// threads.
+//
+// Buckets are numbered over all passes, those of other sets included: with three in a plan, bucket 1 of the
+// second pass is number 4 on every rank. Every rank starts its buckets in the order of their numbers, so sets
+// that overlap cannot deadlock: of the buckets that have not run, the one with the least number can. A bucket
+// starts again only when it has ended, and it ends when all members have started it. So its members are never
+// more than one run apart, but ranks that share no bucket may be.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/plan_names.h"
+#include "rueda/control/set_members.h"
 
 namespace rueda::control {
+
+// How often the bucket with this index among `size` has been started by a rank that has started all its
+// buckets with a lesser number than `started`.
+inline int64_t runs_before(int64_t started, int64_t index, int64_t size) {
+  return started <= index ? 0 : (started - index - 1) / size + 1;
+}
 
 // On the coordinator: how far the ranks are when a plan ends.
 class PlanLedger {
  public:
-  // size: buckets of one pass.
-  void begin(int64_t plan_number, Rank ranks, int64_t size);
+  // sets: of the buckets, by index. They are known.
+  void begin(int64_t plan_number, Rank ranks, std::vector<int32_t> sets, SetMembers members = {});
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   // A rank departs. True if it is the first one; then every rank must be told to freeze.
   bool depart(int64_t plan_number);
   struct End {
-    int64_t buckets = 0;      // all ranks have started these, so they run
-    std::vector<Flow> flows;  // messages sent for later ones, which do not run
+    std::vector<int64_t> runs;  // as PlanEnd
+    std::vector<Flow> flows;
   };
   // A frozen rank says how far it is. Returns the end of the plan once all ranks have said so. Fails if the
   // position cannot be true.
   Result<std::optional<End>> stopped_at(Rank rank, const PlanReport& position);
+  // The members of a bucket by its number, ascending; and its process set. A plan is active.
+  [[nodiscard]] std::vector<Rank> members_of(int64_t number) const;
+  [[nodiscard]] int32_t set_of(int64_t number) const;
+  // Not all buckets are of the world.
+  [[nodiscard]] bool has_sets() const { return !members_.empty(); }
 
  private:
-  [[nodiscard]] Status check(const PlanReport& position) const;
+  // Of one bucket: as far as is known, the least and the most that a member has started it.
+  struct Runs {
+    int64_t least = -1, most = -1;  // -1: no member has spoken
+  };
+  Status note(Rank rank, const PlanReport& position);
 
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
-  int64_t size_ = 0;                   // buckets of one pass
+  std::vector<int32_t> sets_;  // [bucket]
+  SetMembers members_;
+  std::vector<Runs> runs_;             // [bucket]
   std::vector<PlanReport> positions_;  // [rank], started -1: unknown
   Rank missing_ = 0;                   // how many positions are unknown
 };
@@ -54,12 +80,13 @@ struct LeftOver {
 // On every rank: which bucket may start. A position counts the tensors of all buckets of the plan.
 class PlanRunner {
  public:
-  // me: the world rank of this process. Fails if the plan names two tensors alike.
-  Status begin(int64_t plan_number, Rank me, std::vector<Bucket> buckets);
+  // me: the world rank of this process. Fails if the plan names two tensors alike, or an unknown set.
+  Status begin(int64_t plan_number, Rank me, std::vector<Bucket> buckets, const SetMembers& sets = {});
   // While a plan is active and not frozen, submissions go here first.
   [[nodiscard]] bool is_open() const { return is_active_ && !is_frozen_; }
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
+  // The number of the bucket to start next: this rank has started all its buckets before it, and no other.
   [[nodiscard]] int64_t started() const { return started_; }
   [[nodiscard]] int64_t size() const { return std::ssize(buckets_); }  // buckets of one pass
   [[nodiscard]] size_t tensors() const { return tensors_.size(); }     // of one pass
@@ -72,8 +99,9 @@ class PlanRunner {
   [[nodiscard]] const LeftOver* waiting_at(size_t position) const {
     return tensors_[position].accepted == 0 ? nullptr : &tensors_[position].waiting;
   }
-  // The bucket to start now, or null. first_open: the first bucket of the plan that has not ended here. A
-  // bucket starts again when it has ended, so no rank is more than one pass ahead of another.
+  // This rank takes part in the bucket with this index.
+  [[nodiscard]] bool has_part(size_t bucket) const { return is_mine_[bucket]; }
+  // The bucket to start now, or null. first_open: the first bucket of the plan that has not ended here.
   [[nodiscard]] SharedBucket next(int64_t first_open) const;
   [[nodiscard]] size_t first_position() const { return first_[head()]; }  // of the bucket to start next
   void start_next();
@@ -84,6 +112,7 @@ class PlanRunner {
     bool is_stuck = false;
     for (int64_t number = started_; is_open() && number < started_ + size(); ++number) {
       const size_t at = static_cast<size_t>(number) % buckets_.size();
+      if (!is_mine_[at]) continue;
       is_stuck = is_stuck || !is_full(at);
       for (size_t i = 0; is_stuck && i < buckets_[at]->entries.size(); ++i)
         if (waiting_at(first_[at] + i) != nullptr) f(first_[at] + i);
@@ -95,16 +124,23 @@ class PlanRunner {
   [[nodiscard]] const Bucket& bucket(int64_t started) const {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
-  // The plan ends after `end` buckets. Returns what must be negotiated after all, in the order in which it
-  // was submitted. The caller cancels the buckets that this rank has started beyond the end. Fails if the
-  // plan cannot end there.
-  Result<std::vector<LeftOver>> finish(int64_t end);
+  // How often this rank has started the bucket with this index.
+  [[nodiscard]] int64_t starts_of(size_t bucket) const {
+    return runs_before(started_, static_cast<int64_t>(bucket), size());
+  }
+  // The plan ends when its buckets have run so often. Returns what must be negotiated after all: what this
+  // rank has started and must cancel, and then what waited, in the order in which it was submitted. Fails if
+  // the plan cannot end there.
+  Result<std::vector<LeftOver>> finish(std::span<const int64_t> runs);
 
  private:
   struct PlannedTensor {
     size_t bucket = 0;
     uint64_t accepted = 0;  // when, by clock_; 0: it does not wait
     int64_t number = 0;     // of a numbered name, which it must have next
+    // Of tensors with the same name, which are submitted in turn: the first, the next, and in the first one
+    // which is expected now.
+    size_t first_alike = 0, next_alike = 0, expected = 0;
     LeftOver waiting = {};  // what was accepted last, if it waits
     LeftOver started = {};  // what was in the bucket when that was started last
   };
@@ -116,18 +152,23 @@ class PlanRunner {
     const size_t bucket = tensors_[position].bucket;
     return buckets_[bucket]->entries[position - first_[bucket]];
   }
-  [[nodiscard]] bool is_as_planned(const TensorRequest& request, const Bucket& bucket,
-                                   const Entry& entry) const;
+  void link_names();
+  void skip();
+  // me: this rank's place in the set.
+  [[nodiscard]] static bool is_as_planned(const TensorRequest& request, const Bucket& bucket,
+                                          const Entry& entry, size_t me);
 
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
-  Rank me_ = 0;
-  int64_t started_ = 0;  // buckets, over all passes
+  int64_t started_ = 0;  // see started()
   uint64_t clock_ = 0;
   size_t waiting_ = 0;
   std::vector<SharedBucket> buckets_;
-  std::vector<size_t> first_;  // [bucket] position of its first tensor
-  std::vector<size_t> ready_;  // [bucket] tensors that are waiting
+  std::vector<bool> is_mine_;     // [bucket]
+  bool has_any_ = false;          // of my own
+  std::vector<size_t> my_index_;  // [bucket] among the members of its set, if it is mine
+  std::vector<size_t> first_;     // [bucket] position of its first tensor
+  std::vector<size_t> ready_;     // [bucket] tensors that are waiting
   std::vector<PlannedTensor> tensors_;
   PlanNames names_;
 };

@@ -17,7 +17,4 @@ struct SeenTensor {
   [[nodiscard]] const Entry& entry() const { return bucket.entries.front(); }
 };
 
-// Whether the second may be the first in a later step: the same but for a number in the name.
-bool recurs_as(const SeenTensor& first, const SeenTensor& second);
-
 }  // namespace rueda::control

@@ -17,6 +17,26 @@ control::SharedBucket share(control::Bucket bucket) {
   return std::make_shared<const control::Bucket>(std::move(bucket));
 }
 
+// Control counts messages by world ranks, a backend by the members of the group.
+std::vector<int32_t> by_world_rank(std::span<const int32_t> by_member, const Group& group) {
+  std::vector<int32_t> by_rank;
+  for (size_t member = 0; member < by_member.size(); ++member) {
+    const auto rank = static_cast<size_t>(group.members[member]);
+    if (rank >= by_rank.size()) by_rank.resize(rank + 1, 0);
+    by_rank[rank] = by_member[member];
+  }
+  return by_rank;
+}
+
+std::vector<int32_t> by_member(std::span<const int32_t> by_rank, const Group& group) {
+  std::vector<int32_t> messages;
+  for (const Rank member : group.members) {
+    const auto rank = static_cast<size_t>(member);
+    messages.push_back(rank < by_rank.size() ? by_rank[rank] : 0);
+  }
+  return messages;
+}
+
 void mark_started(const Batch& batch, bool is_started) {
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) tensor.ref->tensor().is_started = is_started;
@@ -246,7 +266,8 @@ void Dispatcher::start(const OrderAction& action) {
                            .generation = item.generation,
                            .activities = item.is_recorded ? &item : nullptr};
   mark_started(batch, true);
-  if (action.what == OrderAction::What::kDiscard) return item.cancellation().discard(call, item.arrivals);
+  if (action.what == OrderAction::What::kDiscard)
+    return item.cancellation().discard(call, by_member(item.arrivals, *batch.group));
   count(counters_.batches);
   count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
   count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
@@ -300,8 +321,8 @@ std::vector<control::BucketUnderWay> Dispatcher::pause() {
   std::vector<control::BucketUnderWay> buckets;
   for (const control::OrderKey key : order_.pause()) {
     const Item& item = *items_[key];
-    buckets.push_back(
-        {.bucket = static_cast<int64_t>(item.place), .sent = item.cancellation().pause(item.id)});
+    buckets.push_back({.bucket = static_cast<int64_t>(item.place),
+                       .sent = by_world_rank(item.cancellation().pause(item.id), *item.batch->group)});
   }
   return buckets;
 }
@@ -316,7 +337,7 @@ void Dispatcher::cancel(int64_t number, std::span<const int32_t> arrivals) {
   if (action.what == OrderAction::What::kForget) return items_[action.key].reset();
   Item& item = *items_[action.key];
   mark_started(*item.batch, false);
-  item.cancellation().cancel(item.id, arrivals);
+  item.cancellation().cancel(item.id, by_member(arrivals, *item.batch->group));
 }
 
 void Dispatcher::abort() {

@@ -238,7 +238,7 @@ void Engine::note_participation(std::optional<Nanos> now) {
 
 void Engine::look_around(Nanos now) {
   const std::vector<Rank> late =
-      observer_.look(negotiation_.place_in_plan(now),
+      observer_.look(negotiation_.place_in_plan(now), negotiation_.plan(),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
   for (const control::PeerProcess& peer : observer_.held(now)) failure_detector_.held(peer, now);
   const Rank watched = is_coordinator() ? session_.size() : kCoordinator + 1;

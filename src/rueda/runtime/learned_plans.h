@@ -2,6 +2,7 @@
 // concern this rank alone. Negotiation hands them over, and carries out the others. Engine thread only.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +39,9 @@ class LearnedPlans {
   // As in the planner.
   [[nodiscard]] Nanos next_event() const { return planner_.next_event(dispatcher_.is_idle()); }
   [[nodiscard]] control::Planner::Progress place(Nanos now) const {
-    return planner_.place(now, dispatcher_.is_idle());
+    constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+    const int64_t open = dispatcher_.order().first_open_bucket(kNone);
+    return planner_.place(now, dispatcher_.is_idle(), open == kNone ? -1 : open);
   }
 
   // ---- actions ----

@@ -46,6 +46,8 @@ class Negotiation {
   // Rank 0: what is negotiated and has waited for so long or longer.
   [[nodiscard]] std::vector<control::StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
   [[nodiscard]] control::Planner::Progress place_in_plan(Nanos now) const { return plans_.place(now); }
+  // Rank 0: the learned plan that is active.
+  [[nodiscard]] const control::PlanLedger& plan() const { return plans_.planner().ledger(); }
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // A control message about which tensors run. Fails if this rank must refuse it.

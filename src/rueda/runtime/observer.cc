@@ -99,6 +99,7 @@ control::Facts Observer::facts(const control::Planner::Progress& place, Nanos no
                        .is_blocked = is_blocked,
                        .plan_number = place.plan_number,
                        .plan_started = place.started,
+                       .plan_open = place.open,
                        .plan_stuck_for = place.stuck_for,
                        .plan_lacks = place.lacks,
                        .participation = {},
@@ -154,7 +155,7 @@ control::Agent Observer::agent_of(Rank rank) const {
   return is_silent ? control::Agent::kSilent : control::Agent::kAnswers;
 }
 
-std::vector<Rank> Observer::look(const control::Planner::Progress& place,
+std::vector<Rank> Observer::look(const control::Planner::Progress& place, const control::PlanLedger& plan,
                                  const std::vector<control::StalledTensor>& waits, Nanos now,
                                  TraceSink& trace) {
   next_look_ = now + kLookEvery;
@@ -167,6 +168,7 @@ std::vector<Rank> Observer::look(const control::Planner::Progress& place,
   } else if (judges_first_) {
     judge_.on_unreached(unreached(), now);
   }
+  judge_.look_at(plan);
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
   std::vector<Rank> explained;

@@ -58,7 +58,7 @@ class Observer {
   [[nodiscard]] Nanos next_event() const { return next_look_; }
   // waits: as for Judge::tick. What is said goes to the log and into the trace. Returns the ranks whose
   // stacks say more about it.
-  std::vector<Rank> look(const control::Planner::Progress& place,
+  std::vector<Rank> look(const control::Planner::Progress& place, const control::PlanLedger& plan,
                          const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
   // Ranks whose processes are stopped or in a debugger, as far as this rank knows.
   [[nodiscard]] std::vector<control::PeerProcess> held(Nanos now) const {

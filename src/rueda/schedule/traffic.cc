@@ -1,7 +1,6 @@
 #include "rueda/schedule/traffic.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -14,12 +13,14 @@ bool is_message(const Step& step) {
   return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
-// How many times longer bytes take to a host to which so many others send at this moment. Between hosts of 1
-// Gbit/s two flows share a port without loss; an allreduce of 16 MiB by the direct algorithm took 1.2 times
-// its bytes' time with 3 senders to each receiver, 2.4 times with 7. Larger numbers were not measured.
-double incast(int32_t senders) {
+// How many times longer bytes take to a port to which so many hosts send, if what they send overflows the
+// queue of the switch: TCP then waits for its timers. Between hosts of 1 Gbit/s an allreduce of 16 MiB by the
+// direct algorithm took 1.2 times its bytes' time with 3 senders to each receiver, 2.4 times with 7. Larger
+// numbers were not measured.
+constexpr double kQueueBytes = 1 << 20;  // of a switch's port
+double incast(int32_t senders, double waiting_bytes) {
   constexpr int32_t kFirst = 3, kMeasured = 7;
-  if (senders < kFirst) return 1;
+  if (senders < kFirst || waiting_bytes < kQueueBytes) return 1;
   return 1.2 + 0.3 * (std::min(senders, kMeasured) - kFirst);
 }
 
@@ -67,9 +68,13 @@ Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gb
   const size_t ranks = host_of_.size(), hosts = network_.port_gbps.size();
   core_.resize(ranks);
   for (std::vector<double>* of_hosts : {&use_.port_out, &use_.port_in}) of_hosts->resize(hosts);
+  in_free_.resize(ranks);
+  senders_out_.resize(ranks + hosts);
+  port_in_free_.resize(hosts);
   senders_.resize(hosts);
-  in_line_.resize(hosts * hosts);
-  resources_.resize(2 * (ranks + hosts) + hosts * hosts);
+  bytes_to_.resize(hosts);
+  link_free_.resize(hosts * hosts);
+  on_way_.resize(hosts * hosts);
   for (const int32_t count : costs_.cores) cores_.emplace_back(static_cast<size_t>(count));
   use_.cores.resize(costs_.machine_of.empty() ? ranks : cores_.size());
 }
@@ -97,7 +102,7 @@ void Traffic::advance(std::vector<Ended>& ended) {
   events_.pop();
   ended_ = &ended;
   if (event.what == What::kFree) {
-    look_at_waiting(static_cast<size_t>(event.index), event.at);
+    look_at_waiting(event.index, event.at);
     return drop_ended();
   }
   Call& call = find(event.call);
@@ -215,89 +220,99 @@ void Traffic::send(Call& call, const Event& event) {
   push(call, next);
 }
 
+// A message leaves as soon as its rank and the port of its host are free. What the link or the receiver's
+// port cannot take at that moment waits on the way, and holds up nothing that goes elsewhere.
 void Traffic::transfer(Call& call, Event event) {
   const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
   const Rank from = call.members[channel.from], to = call.members[channel.to];
   const int32_t from_host = host_of_[from], to_host = host_of_[to];
   const bool is_local = from_host == to_host;
-  const size_t pair = pair_of(from_host, to_host);
-  if (!event.is_in_line && ++in_line_[pair] == 1 && !is_local) ++senders_[to_host];
-  event.is_in_line = true;
-  const std::array<size_t, 5> needed = {out_of(from), into(to), port_out_of(from_host), port_into(to_host),
-                                        link_of(pair)};
-  for (const size_t resource : std::span(needed).first(is_local ? 2 : 5))
-    if (resources_[resource].free > event.at) return wait_for(resource, event);
-  const double start = event.at,
-               slowdown = is_local || !network_.slows_many_senders ? 1 : incast(senders_[to_host]);
-  if (--in_line_[pair] == 0 && !is_local) --senders_[to_host];
   const int32_t step = channel.sends[event.index];
-  const LinkCost& link = network_.link(from_host, to_host);
   const double bytes = call.plan->nodes_[channel.from][step].bytes;
-  double sent = start + bytes / (link.bandwidth_gbps * 1e3);
-  if (!is_local) {
-    // If several hosts send to one, its port loses time and the links do not. A port that is faster than
-    // the link is free for other pairs while the link still carries the message.
-    const double left = start + slowdown * bytes / (network_.port_gbps[from_host] * 1e3);
-    const double came = start + slowdown * bytes / (network_.port_gbps[to_host] * 1e3);
-    sent = std::max({sent, left, came});
-    resources_[port_out_of(from_host)].free = left;
-    resources_[port_into(to_host)].free = came;
-    resources_[link_of(pair)].free = sent;
-    use_.port_out[from_host] += left - start;
-    use_.port_in[to_host] += came - start;
+  Sender& port = senders_out_[host_of_.size() + static_cast<size_t>(from_host)];
+  Sender& shared = is_local ? senders_out_[from] : port;
+  if (!event.is_on_way) {
+    if (!is_local) {
+      if (++on_way_[pair_of(from_host, to_host)] == 1) ++senders_[to_host];
+      bytes_to_[to_host] += bytes;
+    }
+    event.is_on_way = true;
+    double& sent = call.channels[event.channel].sent;
+    event.turn = std::max(shared.turn, sent);
+    sent = event.turn + bytes;
   }
-  resources_[out_of(from)].free = sent + gap_us(link);
-  resources_[into(to)].free = sent;
+  if (senders_out_[from].free > event.at) return wait_for(senders_out_[from], from, event);
+  if (!is_local && port.free > event.at)
+    return wait_for(port, static_cast<int32_t>(host_of_.size()) + from_host, event);
+  shared.turn = std::max(shared.turn, event.turn);
+  const LinkCost& link = network_.link(from_host, to_host);
+  const double us = bytes / (link.bandwidth_gbps * 1e3);
+  double left = event.at + us, came = left;
+  if (!is_local) {
+    left = event.at + bytes / (network_.port_gbps[from_host] * 1e3);
+    port.free = left;
+    double& link_free = link_free_[pair_of(from_host, to_host)];
+    link_free = std::max({left, event.at + us, link_free + us});
+    const double bytes_a_us = network_.port_gbps[to_host] * 1e3;
+    const double slowdown = network_.slows_many_senders ? incast(senders_[to_host], bytes_to_[to_host]) : 1;
+    const double taken = slowdown * bytes / bytes_a_us;
+    port_in_free_[to_host] = std::max({link_free, event.at + taken, port_in_free_[to_host] + taken});
+    came = port_in_free_[to_host];
+    use_.port_out[from_host] += left - event.at;
+    use_.port_in[to_host] += taken;
+  }
+  senders_out_[from].free = left + gap_us(link);
+  in_free_[to] = std::max(came, in_free_[to] + us);
   Event arrival = event;
-  arrival.at = sent + link.latency_us;
+  arrival.at = in_free_[to] + link.latency_us;
   arrival.what = What::kArrive;
-  complete(call, event.call, channel.from, step, sent);
-  if (is_local || end_us(bytes) == 0) return arrive(call, arrival);
+  complete(call, event.call, channel.from, step, is_local ? in_free_[to] : left);
   push(call, arrival);
 }
 
 void Traffic::arrive(Call& call, const Event& event) {
   const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
   const Rank from = call.members[channel.from], to = call.members[channel.to];
-  const double us = host_of_[from] == host_of_[to]
-                        ? 0
-                        : end_us(call.plan->nodes_[channel.from][channel.sends[event.index]].bytes);
+  const int32_t from_host = host_of_[from], to_host = host_of_[to];
+  double us = 0;
+  if (from_host != to_host) {
+    if (--on_way_[pair_of(from_host, to_host)] == 0) --senders_[to_host];
+    const double bytes = call.plan->nodes_[channel.from][channel.sends[event.index]].bytes;
+    bytes_to_[to_host] -= bytes;
+    us = end_us(bytes);
+  }
   call.channels[event.channel].arrivals.push_back(us > 0 ? work(to, event.at, us) : event.at);
   take_arrivals(call, event.call, event.channel);
 }
 
-void Traffic::wait_for(size_t resource, Event event) {
+void Traffic::wait_for(Sender& sender, int32_t number, const Event& event) {
   ++find(event.call).events;
-  std::vector<Event>& waiting = resources_[resource].waiting;
-  waiting.push_back(event);
-  std::ranges::push_heap(waiting, std::greater<>(), &Event::order);
-  wake(resource);
+  sender.waiting.push_back(event);
+  std::ranges::push_heap(sender.waiting, std::greater<>(), &Event::place_in_line);
+  wake(sender, number);
 }
 
-void Traffic::wake(size_t resource) {
-  Resource& one = resources_[resource];
-  if (one.is_woken || one.waiting.empty()) return;
-  one.is_woken = true;
-  events_.push({.at = one.free,
-                .order = one.waiting.front().order,
-                .index = static_cast<int32_t>(resource),
-                .what = What::kFree});
+void Traffic::wake(Sender& sender, int32_t number) {
+  if (sender.is_woken || sender.waiting.empty()) return;
+  sender.is_woken = true;
+  events_.push(
+      {.at = sender.free, .order = sender.waiting.front().order, .index = number, .what = What::kFree});
 }
 
-// Messages go in the order in which they were ready. One that lacks something else waits for that.
-void Traffic::look_at_waiting(size_t resource, double now) {
-  Resource& one = resources_[resource];
-  one.is_woken = false;
-  while (!one.waiting.empty() && one.free <= now) {
-    std::ranges::pop_heap(one.waiting, std::greater<>(), &Event::order);
-    Event event = one.waiting.back();
-    one.waiting.pop_back();
+// The channels take turns, byte for byte, as connections do. A message whose port is busy waits for that.
+void Traffic::look_at_waiting(int32_t number, double now) {
+  Sender& sender = senders_out_[number];
+  sender.is_woken = false;
+  while (!sender.waiting.empty() && sender.free <= now) {
+    std::ranges::pop_heap(sender.waiting, std::greater<>(), &Event::place_in_line);
+    Event event = sender.waiting.back();
+    sender.waiting.pop_back();
     Call& call = find(event.call);
     --call.events;
     event.at = now;
     transfer(call, event);
   }
-  wake(resource);
+  wake(sender, number);
 }
 
 void Traffic::compute(Call& call, const Event& event) {

@@ -1,8 +1,9 @@
 // Virtual time for calls that run at once on one network: each rank joins a call when it starts it, and ends
-// it when the last step of its schedule is complete. The rules: a rank sends one message and receives one
-// message at a time, and does one thing at a time on its core. The ranks of a host share its port to other
-// hosts; the port slows down if several hosts send to it. Hosts may share the cores of one machine. Messages
-// that arrive early are buffered. Pure and deterministic: no I/O, no clock, no threads.
+// it when the last step of its schedule is complete. The rules: a rank sends one message at a
+// time, and does one thing at a time on its core; so does the port of a host to other hosts, which its ranks
+// share. What the port of the receiver cannot take at that moment waits on the way; that port slows down if
+// many hosts send to it. Hosts may share the cores of one machine. Messages that arrive early are buffered.
+// Pure and deterministic: no I/O, no clock, no threads.
 //
 // Example: two ranks on two hosts, links of 1 GB/s and 10 us. Both join a call at 0 whose only steps are a
 // message of 1 MB from rank 0 to rank 1. next_us() is 0. Rank 0 ends the call at 1000 us, rank 1 at 1010 us.
@@ -16,6 +17,7 @@
 #include <queue>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rueda/schedule/network.h"
@@ -93,6 +95,7 @@ class Traffic {
     size_t sends_posted = 0, recvs_posted = 0, met = 0;
     std::vector<double> arrivals;  // of the messages that were sent
     double last_ready = 0;         // messages of a channel keep their order
+    double sent = 0;               // bytes, from where it began to take turns
   };
   struct StepState {
     int32_t waits_for = 0;
@@ -116,17 +119,22 @@ class Traffic {
     CallKey call = 0;
     int32_t channel = -1;  // kSend, kTransfer, kArrive
     Rank member = 0;
-    int32_t index = 0;  // of the message in its channel, or of the step; kFree: the resource
+    int32_t index = 0;  // of the message in its channel, or of the step; kFree: of the sender
     What what = What::kLocal;
-    bool is_in_line = false;  // a message that waits for its turn
+    bool is_on_way = false;  // a message that is counted in on_way_
+    double turn = 0;         // of a message: in bytes that a channel has sent
+    [[nodiscard]] std::pair<int64_t, int64_t> place_in_line() const {
+      constexpr double kTurnBytes = 1 << 20;  // what a connection has under way before others come first
+      return {static_cast<int64_t>(turn / kTurnBytes), order};
+    }
     bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
   };
 
-  // What one message uses at a time: a direction of a rank, or of a host to other hosts, or a link between
-  // two hosts.
-  struct Resource {
+  // A rank, or the port of a host to other hosts: it sends one message at a time.
+  struct Sender {
     double free = 0;             // when
-    std::vector<Event> waiting;  // a heap: the earliest order first
+    std::vector<Event> waiting;  // a heap: the first in line first
+    double turn = 0;             // of the message that was sent last
     bool is_woken = false;       // an event is under way that looks at what waits
   };
 
@@ -138,9 +146,9 @@ class Traffic {
   void take_arrivals(Call& call, CallKey key, int32_t channel);
   void send(Call& call, const Event& event);
   void transfer(Call& call, Event event);
-  void wait_for(size_t resource, Event event);
-  void wake(size_t resource);
-  void look_at_waiting(size_t resource, double now);
+  void wait_for(Sender& sender, int32_t number, const Event& event);
+  void wake(Sender& sender, int32_t number);
+  void look_at_waiting(int32_t number, double now);
   void arrive(Call& call, const Event& event);
   void compute(Call& call, const Event& event);
   void complete(Call& call, CallKey key, Rank member, int32_t step, double at);
@@ -152,22 +160,18 @@ class Traffic {
   std::vector<int32_t> host_of_;
   double reduce_gbps_;
   CoreCosts costs_;
-  [[nodiscard]] size_t out_of(Rank rank) const { return static_cast<size_t>(rank); }
-  [[nodiscard]] size_t into(Rank rank) const { return host_of_.size() + static_cast<size_t>(rank); }
-  [[nodiscard]] size_t port_out_of(int32_t host) const {
-    return 2 * host_of_.size() + static_cast<size_t>(host);
-  }
-  [[nodiscard]] size_t port_into(int32_t host) const { return port_out_of(host) + senders_.size(); }
   [[nodiscard]] size_t pair_of(int32_t from_host, int32_t to_host) const {
     return static_cast<size_t>(to_host) * senders_.size() + static_cast<size_t>(from_host);
   }
-  [[nodiscard]] size_t link_of(size_t pair) const { return 2 * (host_of_.size() + senders_.size()) + pair; }
-  std::vector<Resource> resources_;         // by the functions above
-  std::vector<int32_t> in_line_;            // [pair_of()] messages that are ready to go
-  std::vector<int32_t> senders_;            // [host] other hosts that have some for it
-  std::vector<double> core_;                // [ranks] when its core is free
-  std::vector<std::vector<double>> cores_;  // [machine] when each core is
-  std::deque<Call> calls_;                  // from first_call_ on
+  std::vector<Sender> senders_out_;             // the ranks, then the ports of hosts
+  std::vector<double> in_free_, port_in_free_;  // when a rank, and the port of a host, can receive again
+  std::vector<double> link_free_;               // [pair_of()]
+  std::vector<int32_t> on_way_;                 // [pair_of()] messages that are ready to go, or under way
+  std::vector<int32_t> senders_;                // [host] other hosts that have some for it
+  std::vector<double> bytes_to_;                // [host] of messages that are ready to go, or under way
+  std::vector<double> core_;                    // [ranks] when its core is free
+  std::vector<std::vector<double>> cores_;      // [machine] when each core is
+  std::deque<Call> calls_;                      // from first_call_ on
   CallKey first_call_ = 1;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Ended>* ended_ = nullptr;  // while advance() runs

@@ -1,0 +1,26 @@
+// How long an allreduce by NCCL takes: latency and rate of its ring and of its tree, as the table in NCCL's
+// src/graph/tuning.cc has them for the protocol Simple. Pure.
+//
+// Example: 8 GPUs on 2 hosts, NVLink, a network of 10 GB/s. A ring takes 14 steps, two of them between the
+// hosts: 8.4 + 12 * 3.4 + 2 * 9.6 = 68.4 us, and 1.75 times its bytes at 10 GB/s.
+#pragma once
+
+#include <string_view>
+
+namespace rueda::simulate {
+
+struct NcclLinks {
+  int ranks = 1, hosts = 1;
+  bool is_nvlink = true;     // within a host; otherwise PCIe
+  double within_gbps = 100;  // gigabytes per second of a ring inside a host
+  double network_gbps = 10;  // … and of the port of a host
+};
+
+struct NcclPrice {
+  double latency_us = 0, transfer_us = 0;
+  std::string_view algorithm;  // "ring", "tree"
+};
+
+NcclPrice nccl_allreduce(double bytes, const NcclLinks& links);
+
+}  // namespace rueda::simulate

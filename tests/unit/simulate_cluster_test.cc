@@ -1,0 +1,126 @@
+// Clusters as files, and what would be if they were others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "simulate/cluster.h"
+
+namespace rueda::simulate {
+namespace cluster_test {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+Cluster parsed(std::string_view json) {
+  Result<Cluster> cluster = parse_cluster(json, "c.json");
+  EXPECT_TRUE(cluster.is_ok()) << cluster.status().why;
+  return cluster.is_ok() ? std::move(cluster).value() : Cluster();
+}
+
+TEST(simulate_cluster, hosts_that_are_alike_have_payload_and_ports_of_their_links) {
+  const Cluster cluster = parsed(
+      R"({"hosts": 3, "ranks_per_host": 2, "costs": {"payload": 0.8},
+          "link": {"rate": "10gbit", "latency_us": 15}})");
+  EXPECT_EQ(cluster.ranks(), 6);
+  const Layout layout = lay_out(cluster);
+  EXPECT_EQ(layout.topology.host_of, (std::vector<int32_t>{0, 0, 1, 1, 2, 2}));
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 2).bandwidth_gbps, 1.0);
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 2).latency_us, 15);
+  EXPECT_DOUBLE_EQ(layout.network.port_gbps[1], 1.0);
+  EXPECT_TRUE(layout.machine_of.empty()) << "nobody has said how many cores there are";
+}
+
+TEST(simulate_cluster, a_slow_port_a_slow_pair_and_shared_cores_are_where_the_file_says) {
+  const Cluster cluster = parsed(R"({"hosts": [{"name": "a", "machine": "m", "cores": 2},
+      {"name": "b", "machine": "m", "cores": 2, "rate": "1gbit", "speed": 0.5}, {"name": "c", "cores": 8}],
+      "link": {"rate": "8gbit"}, "links": [{"hosts": ["a", "c"], "rate": "2gbit", "latency_us": 500}],
+      "costs": {"payload": 1}})");
+  const Layout layout = lay_out(cluster);
+  EXPECT_EQ(layout.machine_of, (std::vector<int32_t>{0, 0, 1}));
+  EXPECT_EQ(layout.cores, (std::vector<int32_t>{2, 8}));
+  EXPECT_DOUBLE_EQ(layout.network.port_gbps[1], 0.125);
+  EXPECT_DOUBLE_EQ(layout.network.link(1, 0).bandwidth_gbps, 0.125) << "no faster than the port";
+  EXPECT_DOUBLE_EQ(layout.network.link(2, 0).bandwidth_gbps, 0.25);
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 2).latency_us, 500);
+  EXPECT_DOUBLE_EQ(layout.network.link(2, 1).latency_us, kTcpLatencyUs);
+  EXPECT_DOUBLE_EQ(cluster.hosts[1].speed, 0.5);
+}
+
+TEST(simulate_cluster, what_preflight_has_measured_is_payload_pair_by_pair) {
+  const Cluster cluster = parsed(R"({"asked": ["a", "b"], "ranks": 5, "findings": [],
+      "hosts": [{"host": "a", "cores": 4, "within_gbit_per_s": 40},
+                {"host": "b", "cores": 4, "within_gbit_per_s": null}],
+      "links": [{"hosts": ["a", "b"], "gbit_per_s": 8, "round_trip_us": 60}]})");
+  EXPECT_THAT(cluster.source, HasSubstr("preflight"));
+  EXPECT_EQ(cluster.hosts[0].ranks, 3);
+  EXPECT_EQ(cluster.hosts[1].ranks, 2);
+  const Layout layout = lay_out(cluster);
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 1).bandwidth_gbps, 1);
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 1).latency_us, 30);
+  EXPECT_DOUBLE_EQ(layout.topology.local.bandwidth_gbps, 5);
+}
+
+TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence) {
+  const std::vector<std::pair<const char*, const char*>> files = {
+      {"[]", "it is not a JSON object"},
+      {"{}", "it has no \"hosts\""},
+      {R"({"hosts": 0})", "\"hosts\" is not a number from 1 to 4096"},
+      {R"({"hosts": 2.5})", "\"hosts\" is not a whole number"},
+      {R"({"hosts": "two"})", "\"hosts\" is neither a number nor a list"},
+      {R"({"hosts": []})", "\"hosts\" is neither a number nor a list"},
+      {R"({"hosts": 2, "lnk": {}})", "it has an unknown key \"lnk\""},
+      {R"({"hosts": 2, "link": {"rate": "0gbit"}})", "\"rate\": "},
+      {R"({"hosts": 2, "link": {"rate": 25}})", "\"rate\" is not a text"},
+      {R"({"hosts": 2, "link": {"kind": "carrier pigeon"}})", "carrier pigeon is neither tcp nor rdma"},
+      {R"({"hosts": 2, "link": {"latency_us": -1}})", "\"latency_us\" is not a number from 0 to "},
+      {R"({"hosts": 1000000})", "\"hosts\" is not a number from 1 to 4096"},
+      {R"({"hosts": 1000, "ranks_per_host": 1000})", "it has 1000000 ranks, more than the 4096"},
+      {R"({"hosts": [{"name": "a"}, {"name": "a"}]})", "two hosts are called a"},
+      {R"({"hosts": [{"name": "a", "machine": "m", "cores": 2}, {"name": "b", "machine": "m", "cores": 4}]})",
+       "machine m has 2 and 4 cores"},
+      {R"({"hosts": [{"name": "a", "machine": "m"}]})",
+       "host a is on machine m, whose \"cores\" it does not say"},
+      {R"({"hosts": 2, "links": [{"hosts": ["host0", "x"]}]})", "a link names x, which is no host"},
+      {R"({"hosts": 2, "links": [{"hosts": ["host0", "host0"]}]})", "not the names of two hosts"},
+      {R"({"hosts": 2, "links": [{"hosts": ["host0", "host1"]}, {"hosts": ["host1", "host0"]}]})",
+       "the link between host1 and host0 is described twice"},
+      {R"({"hosts": 2, "costs": {"payload": 0}})", "\"payload\" is not a number from 0.01 to 1"},
+      {R"({"hosts": 2, "costs": {"pay": 1}})", "\"costs\" has an unknown key \"pay\""}};
+  for (const auto& [json, why] : files) {
+    const Result<Cluster> cluster = parse_cluster(json, "c.json");
+    ASSERT_FALSE(cluster.is_ok()) << json;
+    EXPECT_THAT(cluster.status().why, StartsWith("c.json is not a cluster: ")) << json;
+    EXPECT_THAT(cluster.status().why, HasSubstr(why)) << json;
+    EXPECT_THAT(cluster.status().why, EndsWith("; docs/simulate.md describes the file")) << json;
+  }
+  EXPECT_THAT(read_cluster("/nowhere.json").status().why, StartsWith("cannot read /nowhere.json"));
+}
+
+TEST(simulate_cluster, changes_replace_what_the_file_says) {
+  const Cluster cluster =
+      parsed(R"({"hosts": [{"name": "a", "ranks": 4, "rate": "1gbit"}, {"name": "b", "ranks": 4}],
+      "links": [{"hosts": ["a", "b"], "rate": "2gbit"}]})");
+  Changes changes;
+  changes.ranks = 12;
+  const Cluster more = change(cluster, changes).value();
+  EXPECT_EQ(more.hosts.size(), 3U);
+  EXPECT_EQ(more.hosts[2].rate_bits, 1e9) << "like the first";
+  EXPECT_EQ(more.links.size(), 1U);
+  changes.ranks = 4;
+  EXPECT_TRUE(change(cluster, changes).value().links.empty()) << "the link of a host that is gone";
+  changes.ranks = 2;
+  EXPECT_EQ(change(cluster, changes).value().ranks(), 2);
+  changes.ranks = 6;
+  EXPECT_THAT(change(cluster, changes).status().why, HasSubstr("6 ranks do not fill hosts of 4"));
+  changes = {};
+  changes.rate_bits = 1e10;
+  changes.kind = "rdma";
+  const Cluster faster = change(cluster, changes).value();
+  EXPECT_TRUE(faster.links.empty());
+  EXPECT_EQ(faster.hosts[0].rate_bits, 0);
+  EXPECT_EQ(faster.latency_us, kRdmaLatencyUs);
+  EXPECT_EQ(faster.costs.byte_ns, 0);
+}
+
+}  // namespace cluster_test
+}  // namespace rueda::simulate

@@ -1,0 +1,171 @@
+// Jobs under virtual time: what is certain without a measurement.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "simulate/simulate.h"
+
+namespace rueda::simulate {
+namespace jobs_test {
+
+workload::Model model_of(std::vector<int64_t> counts, double compute_ms) {
+  workload::Model model;
+  model.name = "m";
+  model.compute_ms = compute_ms;
+  for (const int64_t count : counts)
+    model.parameters.push_back({.name = "p" + std::to_string(model.parameters.size()), .count = count});
+  return model;
+}
+
+Cluster cluster_of(std::string_view json) {
+  Result<Cluster> cluster = parse_cluster(json, "c.json");
+  EXPECT_TRUE(cluster.is_ok()) << cluster.status().why;
+  return std::move(cluster).value();
+}
+
+// Twelve tensors of 4 MB and twelve of 40 KB.
+workload::Model mixed() {
+  std::vector<int64_t> counts;
+  for (int i = 0; i < 12; ++i) counts.insert(counts.end(), {1'000'000, 10'000});
+  return model_of(std::move(counts), 200);
+}
+
+// Hosts whose cores and wires cost nothing but bytes: 1 GB/s, one rank each.
+Cluster ideal(int hosts) {
+  return cluster_of(R"({"hosts": )" + std::to_string(hosts) +
+                    R"(, "link": {"rate": "8gbit", "latency_us": 0}, "reduce_gbps": 1000000,
+          "costs": {"submit_us": 0, "call_us": 0, "wake_us": 0, "message_us": 0, "byte_ns": 0,
+                    "copy_gbps": 1000000, "payload": 1, "control_us": 0}})");
+}
+
+Request request_of(workload::Model model, Cluster cluster) {
+  Request request;
+  request.model = std::move(model);
+  request.cluster = std::move(cluster);
+  request.steps = 8;
+  request.split = false;
+  return request;
+}
+
+Prediction predict(const Request& request) {
+  const Result<Report> report = simulate(request);
+  EXPECT_TRUE(report.is_ok()) << report.status().why;
+  return report.is_ok() ? report.value().rows.front() : Prediction();
+}
+
+TEST(simulate_jobs, one_rank_takes_what_it_computes) {
+  const Prediction row = predict(request_of(model_of({1000, 1000}, 12), ideal(1)));
+  EXPECT_DOUBLE_EQ(row.step_ms, 12);
+  EXPECT_DOUBLE_EQ(row.efficiency, 1);
+  EXPECT_EQ(row.bottleneck, "computing");
+}
+
+TEST(simulate_jobs, a_step_ends_when_the_last_gradient_has_crossed_the_link) {
+  // 40 MB, ready at the end of 12 ms; between two ranks each sends and receives all of them once: 40 ms.
+  const Prediction row = predict(request_of(model_of({10'000'000}, 12), ideal(2)));
+  EXPECT_NEAR(row.step_ms, 12 + 40, 0.4) << "and the first and last chunk, which nothing overlaps";
+  EXPECT_EQ(row.calls, 1);
+  EXPECT_EQ(row.messages, 0) << "by a plan";
+  EXPECT_EQ(row.plans_begun, 1);
+  EXPECT_EQ(row.bottleneck, "links");
+}
+
+TEST(simulate_jobs, without_plans_every_step_is_negotiated) {
+  Request request = request_of(model_of({1000, 1000, 1000}, 12), ideal(4));
+  request.plans = false;
+  const Prediction row = predict(request);
+  EXPECT_EQ(row.plans_begun, 0);
+  EXPECT_GE(row.messages, 3 * 2 * 3) << "each of three ranks asks for three tensors, and is answered";
+}
+
+TEST(simulate_jobs, what_is_small_travels_together_up_to_a_bucket) {
+  Request request = request_of(model_of(std::vector<int64_t>(40, 25'000), 0.04), ideal(4));  // 100 KB each
+  request.bucket_bytes = 1 << 20;
+  const double calls = predict(request).calls;
+  request.bucket_bytes = 100'000;
+  EXPECT_LE(calls, 12);
+  EXPECT_EQ(predict(request).calls, 40);
+}
+
+TEST(simulate_jobs, steps_that_cross_hide_a_call_behind_the_next_forward_pass) {
+  // 180 MB are ready after 167 of 300 ms, and the next forward pass needs them 67 ms after it has begun.
+  Request request = request_of(model_of({45'000'000, 10, 10}, 300), ideal(2));
+  EXPECT_NEAR(predict(request).step_ms, 347, 1);
+  request.cross_step = true;
+  EXPECT_NEAR(predict(request).step_ms, 304, 4) << "what is small overtakes all but three buckets of 2 MiB";
+}
+
+TEST(simulate_jobs, the_same_request_gives_the_same_report) {
+  Request request = request_of(mixed(), cluster_of(R"({"hosts": 4})"));
+  request.noise = {.step = 0.05, .rank = 0.02, .seed = 7};
+  request.split = true;
+  const std::string first = json(simulate(request).value());
+  EXPECT_EQ(first, json(simulate(request).value()));
+  request.noise.seed = 8;
+  EXPECT_NE(first, json(simulate(request).value()));
+}
+
+TEST(simulate_jobs, what_is_lost_adds_up_and_is_blamed_on_what_was_planted) {
+  const auto blamed = [](const Cluster& cluster, const Noise& noise) {
+    Request request = request_of(mixed(), cluster);
+    request.split = true;
+    request.noise = noise;
+    const Prediction row = predict(request);
+    const Losses& lost = row.losses;
+    EXPECT_NEAR(lost.links_ms + lost.hosts_ms + lost.jitter_ms, row.step_ms - row.compute_ms,
+                0.02 * row.step_ms);
+    return row.bottleneck;
+  };
+  EXPECT_EQ(blamed(cluster_of(R"({"hosts": 4, "link": {"rate": "1gbit"}})"), {}), "links");
+  EXPECT_EQ(blamed(cluster_of(R"({"hosts": 4, "link": {"rate": "100gbit"}})"), {.step = 0.1}), "jitter");
+  EXPECT_EQ(
+      blamed(cluster_of(R"({"hosts": 4, "link": {"rate": "100gbit"}, "costs": {"submit_us": 500}})"), {}),
+      "hosts");
+  EXPECT_EQ(blamed(cluster_of(R"({"hosts": 8, "machine": "m", "cores": 1, "link": {"rate": "20gbit"},
+                                 "costs": {"byte_ns": 1}})"),
+                   {}),
+            "cores");
+}
+
+TEST(simulate_jobs, a_slow_host_a_slow_pair_and_a_late_rank_slow_the_whole_job) {
+  const workload::Model model = mixed();
+  const auto step_ms = [&](std::string_view json) {
+    return predict(request_of(model, cluster_of(json))).step_ms;
+  };
+  const double usual = step_ms(R"({"hosts": 4, "link": {"rate": "5gbit"}})");
+  EXPECT_GT(step_ms(R"({"hosts": [{}, {}, {"rate": "1gbit"}, {}], "link": {"rate": "5gbit"}})"), 1.2 * usual);
+  EXPECT_GT(step_ms(R"({"hosts": 4, "link": {"rate": "5gbit"},
+                        "links": [{"hosts": ["host0", "host1"], "rate": "1gbit"}]})"),
+            1.2 * usual);
+  EXPECT_NEAR(step_ms(R"({"hosts": [{}, {"speed": 0.5}, {}, {}], "link": {"rate": "100gbit"}})"),
+              2 * model.compute_ms, 0.02 * model.compute_ms);
+}
+
+// Calls one by one tell nearly what their messages tell.
+TEST(simulate_jobs, both_details_agree) {
+  for (const int hosts : {2, 3, 4, 8})
+    for (const char* rate : {"1gbit", "10gbit"}) {
+      Request request = request_of(mixed(), cluster_of(R"({"hosts": )" + std::to_string(hosts) +
+                                                       R"(, "link": {"rate": ")" + rate + "\"}}"));
+      request.steps = 4;
+      request.detail = Detail::kMessage;
+      const double by_message = predict(request).step_ms;
+      request.detail = Detail::kCall;
+      EXPECT_NEAR(predict(request).step_ms / by_message, 1, 0.1) << hosts << " " << rate;
+    }
+}
+
+TEST(simulate_jobs, a_thousand_ranks_learn_a_plan) {
+  Request request = request_of(model_of({1'000'000, 10'000, 10'000}, 200), cluster_of(R"({"hosts": 1000})"));
+  request.steps = 4;
+  const Prediction row = predict(request);
+  EXPECT_EQ(row.detail, Detail::kCall);
+  EXPECT_EQ(row.plans_begun, 1);
+  EXPECT_EQ(row.messages, 0);
+  EXPECT_GT(row.efficiency, 0.3);
+  EXPECT_LT(row.efficiency, 1);
+}
+
+}  // namespace jobs_test
+}  // namespace rueda::simulate
