@@ -7,6 +7,7 @@
 #include "rueda/base/check.h"
 #include "rueda/schedule/algorithm.h"
 #include "simulate/server_network.h"
+#include "simulate/servers.h"
 
 namespace rueda::simulate {
 namespace {

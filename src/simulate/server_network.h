@@ -9,8 +9,6 @@
 #include "rueda/schedule/traffic.h"
 #include "simulate/agenda.h"
 #include "simulate/cluster.h"
-#include "simulate/job.h"
-#include "simulate/servers.h"
 
 namespace rueda::simulate {
 
@@ -44,11 +42,5 @@ class ServerNetwork {
   std::map<int64_t, std::shared_ptr<const schedule::TrafficPlan>> work_;  // by elements
   std::vector<schedule::Traffic::Ended> ended_;
 };
-
-// Each in a file of its own.
-Result<JobResult> run_replayed_servers(const Program& program, const JobOptions& options,
-                                       const Servers& servers, const Place& place);
-Result<JobResult> run_tensorflow_servers(const Program& program, const JobOptions& options,
-                                         const Servers& servers, const Place& place);
 
 }  // namespace rueda::simulate

@@ -49,4 +49,10 @@ struct Place {
 Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
                               const Place& place);
 
+// Each in a file of its own.
+Result<JobResult> run_replayed_servers(const Program& program, const JobOptions& options,
+                                       const Servers& servers, const Place& place);
+Result<JobResult> run_tensorflow_servers(const Program& program, const JobOptions& options,
+                                         const Servers& servers, const Place& place);
+
 }  // namespace rueda::simulate

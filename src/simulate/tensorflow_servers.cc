@@ -6,6 +6,7 @@
 
 #include "bench/gradients.h"
 #include "simulate/server_network.h"
+#include "simulate/servers.h"
 
 namespace rueda::simulate {
 namespace {
