@@ -2,7 +2,7 @@
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test test-matrix bench figure wheel wheels clean
+.PHONY: help setup demo test test-matrix bench figure figures wheel wheels clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
@@ -34,6 +34,10 @@ bench:
 # At a quarter of the usual rate the cores of a small machine are not the limit: docs/bench.md.
 figure: setup
 	@$(VENV) bench/compare --parts replay --rounds 3 --rate 250mbit --ready even --out build/bench/figure --figure docs/scaling.svg
+
+# What rueda simulate predicts, beside published numbers.
+figures: setup
+	@$(VENV) bench/figures/servers.py
 
 wheel:
 	@tools/setup.sh apt

@@ -169,7 +169,8 @@ int run_job(const Request& request, Job job, const std::string& own_path, std::v
   std::optional<NetworkNamespaces> namespaces;
   if (request.what == "replay") {
     const int hosts = (job.ranks + request.per_host - 1) / request.per_host;
-    Result<NetworkNamespaces> ready = NetworkNamespaces::make(hosts, request.rate, request.congestion);
+    Result<NetworkNamespaces> ready =
+        NetworkNamespaces::make(hosts, request.rate, request.congestion, request.faults);
     if (!ready.is_ok()) return fail(ready.status());
     namespaces = std::move(ready).value();
     job.namespaces = namespaces->paths();

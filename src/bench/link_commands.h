@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
+
 namespace rueda::bench {
 
 struct LinkCommand {
@@ -25,7 +27,9 @@ std::string host_address(int host);  // "10.77.0.1" for host 0
 
 // namespaces: the namespaces of the hosts, as `ip` can name them. Each host gets an interface net0 that is
 // limited to the rate in both directions. Its own queue limits what it sends. The queue of the switch limits
-// what it receives, and is longer, as in real switches.
-std::vector<LinkCommand> link_commands(std::span<const std::string> namespaces, int64_t bits_per_s);
+// what it receives, and is longer, as in real switches. A host of a slow pair queues what is for
+// the other one by itself.
+std::vector<LinkCommand> link_commands(std::span<const std::string> namespaces, int64_t bits_per_s,
+                                       const Faults& faults = {});
 
 }  // namespace rueda::bench

@@ -107,7 +107,8 @@ struct Pace {
 };
 
 Pace pace_of(const Context& context, const Model& model) {
-  const auto stretched = [dilation = dilation_of(context.request)](double ms) {
+  const double slowness = context.request.faults.slowness(context.rank.rank());
+  const auto stretched = [dilation = dilation_of(context.request) * slowness](double ms) {
     return nanos(ms * dilation, kMillisecond);
   };
   Pace pace{.step = stretched(model.compute_ms), .forward = stretched(model.forward_ms())};
@@ -121,9 +122,19 @@ double link_ms_per_byte(const Context& context) {
   return 8e3 / (kPayloadShare * static_cast<double>(context.request.rate));
 }
 
-Status replay_row(const Context& context, const Model& model, const Pace& pace, const AllTimes& times) {
+// What is wrong on purpose, for a row.
+Row faults_row(const Faults& faults) {
+  Row hosts = Row::array(), pairs = Row::array(), late = Row::array();
+  for (const SlowHost& one : faults.hosts) hosts.push_back({{"host", one.host}, {"rate_bits", one.rate}});
+  for (const SlowPair& one : faults.pairs)
+    pairs.push_back({{"hosts", {one.first, one.second}}, {"rate_bits", one.rate}});
+  for (const LateRank& one : faults.late) late.push_back({{"rank", one.rank}, {"share", one.share}});
+  return {{"slow_hosts", hosts}, {"slow_pairs", pairs}, {"late", late}};
+}
+
+Status replay_row(const Context& context, const Model& model, const AllTimes& times) {
   const Summary summary = summarise(times.us);
-  const double compute_ms = static_cast<double>(pace.step) / 1e6;
+  const double compute_ms = model.compute_ms * dilation_of(context.request);  // of a rank that is not late
   const int ranks = context.rank.size();
   const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
   const double ms_per_byte = bus_factor("allreduce", hosts) * link_ms_per_byte(context);
@@ -133,28 +144,30 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
                               : workload::earliest_end_ms(model, dilation_of(context.request), ms_per_byte);
   const double step_ms = summary.median / 1e3;
   const bool has_servers = context.job.strategy == "parameter-server";
-  return context.report.add({{"model", model.name},
-                             {"ranks", ranks},
-                             {"hosts", hosts},
-                             {"rate_bits", context.request.rate},
-                             {"congestion", context.request.congestion},
-                             {"strategy", context.job.strategy},
-                             {"servers", has_servers ? context.job.servers.of(ranks) : 0},
-                             {"placement", has_servers ? context.job.placement : ""},
-                             {"ready", model.stated_ready_ms.empty() ? "even" : "model"},
-                             {"cross_step", context.request.cross_step},
-                             {"bytes", model.bytes()},
-                             {"dilation", dilation_of(context.request)},
-                             {"steps", times.us.size()},
-                             {"compute_ms", compute_ms},
-                             {"step_ms", step_ms},
-                             {"step_min_ms", summary.min / 1e3},
-                             {"step_max_ms", summary.max / 1e3},
-                             {"exposed_ms", std::max(0.0, step_ms - compute_ms)},
-                             {"wire_ms", wire_ms},
-                             {"efficiency", compute_ms / step_ms},
-                             {"ideal_efficiency", compute_ms / ideal_ms},
-                             {"correct", times.is_right}});
+  Row row = {{"model", model.name},
+             {"ranks", ranks},
+             {"hosts", hosts},
+             {"rate_bits", context.request.rate},
+             {"congestion", context.request.congestion},
+             {"strategy", context.job.strategy},
+             {"servers", has_servers ? context.job.servers.of(ranks) : 0},
+             {"placement", has_servers ? context.job.placement : ""},
+             {"ready", model.stated_ready_ms.empty() ? "even" : "model"},
+             {"cross_step", context.request.cross_step},
+             {"bytes", model.bytes()},
+             {"dilation", dilation_of(context.request)},
+             {"steps", times.us.size()},
+             {"compute_ms", compute_ms},
+             {"step_ms", step_ms},
+             {"step_min_ms", summary.min / 1e3},
+             {"step_max_ms", summary.max / 1e3},
+             {"exposed_ms", std::max(0.0, step_ms - compute_ms)},
+             {"wire_ms", wire_ms},
+             {"efficiency", compute_ms / step_ms},
+             {"ideal_efficiency", compute_ms / ideal_ms},
+             {"correct", times.is_right}};
+  row.update(faults_row(context.request.faults));
+  return context.report.add(std::move(row));
 }
 
 int replay_steps(const Context& context) {  // the first ones warm up plans and TCP's windows
@@ -207,7 +220,7 @@ Status replay_crossing(const Context& context, const Model& model) {
   }
   times.is_right &= gradients.hold_sum(steps - 1);
   const Result<AllTimes> all = gather_times(context, times);
-  return all.is_ok() ? replay_row(context, model, pace, all.value()) : all.status();
+  return all.is_ok() ? replay_row(context, model, all.value()) : all.status();
 }
 
 // ms_per_byte: of one link.
@@ -270,7 +283,7 @@ Status measure_replay(const Context& context) {
   times.starts.erase(times.starts.begin());
   times.ends.erase(times.ends.begin());
   const Result<AllTimes> all = gather_times(context, times);
-  return all.is_ok() ? replay_row(context, model, pace, all.value()) : all.status();
+  return all.is_ok() ? replay_row(context, model, all.value()) : all.status();
 }
 
 }  // namespace rueda::bench

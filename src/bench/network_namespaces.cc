@@ -103,11 +103,9 @@ Status run_program(const std::vector<std::string>& argv) {
     }
   }
   if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0) return Status::ok();
-  return {
-      Code::kUnavailable,
-      fmt::format(
-          "`{}` failed ({}); the kernel needs veth, bridge and sch_tbf, and this user needs CAP_NET_ADMIN",
-          fmt::join(argv, " "), said.empty() ? "it printed nothing" : said)};
+  return {Code::kUnavailable, fmt::format("`{}` failed ({}); the kernel needs veth, bridge and sch_tbf (slow "
+                                          "pairs: sch_htb and cls_u32), and this user needs CAP_NET_ADMIN",
+                                          fmt::join(argv, " "), said.empty() ? "it printed nothing" : said)};
 }
 
 Status set_congestion(const std::string& name) {
@@ -133,7 +131,7 @@ Status enter(int fd) {
 }  // namespace
 
 Result<NetworkNamespaces> NetworkNamespaces::make(int hosts, int64_t bits_per_s,
-                                                  const std::string& congestion) {
+                                                  const std::string& congestion, const Faults& faults) {
   NetworkNamespaces namespaces;
   for (int host = -1; host < hosts; ++host) {
     Result<UniqueFd> made = new_namespace();
@@ -150,7 +148,7 @@ Result<NetworkNamespaces> NetworkNamespaces::make(int hosts, int64_t bits_per_s,
     });
     if (!set.is_ok()) return set;
   }
-  for (const LinkCommand& command : link_commands(namespaces.paths_, bits_per_s)) {
+  for (const LinkCommand& command : link_commands(namespaces.paths_, bits_per_s, faults)) {
     const UniqueFd& where =
         command.host == kSwitch ? namespaces.switch_ : namespaces.hosts_[static_cast<size_t>(command.host)];
     const Status done = elsewhere([&] {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
 
@@ -13,7 +14,8 @@ namespace rueda::bench {
 class NetworkNamespaces {
  public:
   // Needs CAP_SYS_ADMIN, CAP_NET_ADMIN, ip and tc. If one of them is missing, the error says which.
-  static Result<NetworkNamespaces> make(int hosts, int64_t bits_per_s, const std::string& congestion);
+  static Result<NetworkNamespaces> make(int hosts, int64_t bits_per_s, const std::string& congestion,
+                                        const Faults& faults = {});
   // The paths by which a child process can open the namespaces, one per host.
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 

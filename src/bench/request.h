@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
 #include "bench/sizes.h"
 #include "rueda/base/status.h"
 #include "workload/models.h"
@@ -30,6 +31,7 @@ struct Request {
   int per_host = 1;                               // replay: ranks in one namespace
   bool cross_step = false;             // replay: the next forward waits for each layer's own gradients
   double dilation = 0;                 // replay: compute time is stretched by this; 0 = see ratio_rate
+  Faults faults;                       // replay: of hosts and ranks, on purpose
   std::string congestion = "reno";     // replay: TCP's congestion control in the namespaces
   std::vector<std::string> command;    // replay: a program to run on the hosts instead; empty = none
   std::string json;                    // path; "" = none

@@ -41,7 +41,8 @@ constexpr std::array<std::string_view, 9> kSubjects = {"allreduce",     "allgath
 
 struct RawBench {
   std::string ranks, sizes, memory, transport = "auto", mode = "fused,unfused,planned", strategy = "auto";
-  std::string model = "resnet50", rate = "1gbit", ready = "model", servers, placement;
+  std::string model = "resnet50", rate = "1gbit", ready = "model", servers, placement, slow_hosts, slow_pairs,
+              late;
 };
 
 std::string has_text(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
@@ -82,6 +83,12 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
       ->check(CLI::Range(0.0001, 1e6));
   app.add_option("--ready", raw.ready,
                  "replay: when gradients are ready: as the model says, or even through backward (model)");
+  app.add_option("--slow-host", raw.slow_hosts, "replay: hosts whose port has another rate: 2:250mbit")
+      ->check(has_text);
+  app.add_option("--slow-pair", raw.slow_pairs, "replay: hosts between which less passes: 0-3:100mbit")
+      ->check(has_text);
+  app.add_option("--late", raw.late, "replay: ranks that compute longer in every step: 1:20%")
+      ->check(has_text);
   app.add_option("--congestion", request.congestion, "replay: TCP's congestion control (reno)");
   app.add_option("--json", request.json, "also write the results to this file");
 }
@@ -137,6 +144,28 @@ Status take_servers(const RawBench& raw, bench::Request& request) {
   return Status::ok();
 }
 
+Status take_faults(const RawBench& raw, bench::Request& request) {
+  bench::Faults& faults = request.faults;
+  const auto take = [](const char* flag, const std::string& text, auto parse, auto& target) {
+    if (text.empty()) return Status::ok();
+    auto found = parse(text);
+    if (!found.is_ok())
+      return Status(Code::kInvalidArgument, fmt::format("{}: {}", flag, found.status().why));
+    target = std::move(found).value();
+    return Status::ok();
+  };
+  Status status = take("--slow-host", raw.slow_hosts, bench::parse_slow_hosts, faults.hosts);
+  if (status.is_ok()) status = take("--slow-pair", raw.slow_pairs, bench::parse_slow_pairs, faults.pairs);
+  if (status.is_ok()) status = take("--late", raw.late, bench::parse_late_ranks, faults.late);
+  if (!status.is_ok() || (raw.slow_hosts + raw.slow_pairs + raw.late).empty()) return status;
+  if (request.what != "replay")
+    return {Code::kInvalidArgument, "--slow-host, --slow-pair and --late are for replay; leave them out"};
+  if (!faults.late.empty() && !request.command.empty())
+    return {Code::kInvalidArgument,
+            "--late is for what replay computes itself; a command after -- computes as long as it does"};
+  return faults.check(std::ranges::min(request.ranks), request.per_host, request.rate);
+}
+
 Status complete(const RawBench& raw, bench::Request& request) {
   if (!request.command.empty() && !request.json.empty())
     return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
@@ -182,6 +211,7 @@ Status complete(const RawBench& raw, bench::Request& request) {
     return {Code::kInvalidArgument,
             "--cross-step is for replay with allreduce; leave out parameter-server, or --cross-step"};
   if (Status status = take_servers(raw, request); !status.is_ok()) return status;
+  if (Status status = take_faults(raw, request); !status.is_ok()) return status;
   const bool has_models = is_replay || request.what == "burst";
   return has_models ? take_models(raw, request) : Status::ok();
 }

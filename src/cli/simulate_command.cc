@@ -28,7 +28,8 @@ made of a short run. A cluster is a file as docs/simulate.md describes, or what 
 )";
 
 struct RawSimulate {
-  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json;
+  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json, late,
+              strategy = "allreduce", servers, placement, server_hosts;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -72,6 +73,21 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--rank-noise", raw.rank_noise, "… and between ranks (both: of the workload, or 0)")
       ->check(CLI::Range(0.0, 0.99));
   app.add_option("--seed", request.noise.seed, "of the noise (1)");
+  app.add_option("--strategy", raw.strategy,
+                 "allreduce, parameter-server (as rueda bench replay has them), or tensorflow-servers (as "
+                 "TensorFlow 1.x has them) (allreduce)");
+  app.add_option("--servers", raw.servers,
+                 "how many parameter servers: a ratio to ranks, 1:4, or a number (1:1)")
+      ->check(is_given);
+  app.add_option(
+         "--placement", raw.placement,
+         "variables on servers: cut (parameter-server), whole, each on one in turns (tensorflow-servers), or "
+         "greedy, each on the one with the fewest bytes")
+      ->check(is_given);
+  app.add_option("--server-hosts", raw.server_hosts,
+                 "tensorflow-servers: dedicated hosts, or shared with ranks (dedicated)")
+      ->check(is_given);
+  app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20%")->check(is_given);
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
   app.add_flag("--validate", raw.validate,
                "compare with what rueda bench replay measures on this machine (as root, an hour)");
@@ -122,6 +138,48 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
   return Status::ok();
 }
 
+Status take_servers(const RawSimulate& raw, simulate::Request& request) {
+  simulate::Servers& servers = request.servers;
+  const auto choose = [](const char* flag, const std::string& text, const std::string& first,
+                         const std::string& second) -> Status {
+    if (text.empty() || text == first || text == second) return Status::ok();
+    return {Code::kInvalidArgument,
+            fmt::format("{} cannot be {}; choose {} or {}", flag, text, first, second)};
+  };
+  if (raw.strategy == "allreduce") {
+    if ((raw.servers + raw.placement + raw.server_hosts).empty()) return Status::ok();
+    return {Code::kInvalidArgument,
+            "--servers, --placement and --server-hosts are for parameter servers; add --strategy "
+            "parameter-server or tensorflow-servers, or leave them out"};
+  }
+  Status status = choose("--strategy", raw.strategy, "parameter-server", "tensorflow-servers");
+  if (!status.is_ok()) return {Code::kInvalidArgument, status.why + ", or allreduce"};
+  const bool is_tensorflow = raw.strategy == "tensorflow-servers";
+  servers.strategy =
+      is_tensorflow ? simulate::Strategy::kTensorflowServers : simulate::Strategy::kParameterServer;
+  const bool is_greedy = is_tensorflow && raw.placement == "greedy";
+  if (status = choose("--placement", is_greedy ? "" : raw.placement, "cut", "whole"); !status.is_ok())
+    return {Code::kInvalidArgument, status.why + (is_tensorflow ? ", or greedy" : "")};
+  if (status = choose("--server-hosts", raw.server_hosts, "dedicated", "shared"); !status.is_ok())
+    return status;
+  if (!is_tensorflow && raw.server_hosts == "dedicated")
+    return {Code::kInvalidArgument,
+            "servers of --strategy parameter-server are on the hosts of ranks, as in rueda bench replay; for "
+            "hosts of their own take tensorflow-servers"};
+  if (request.cross_step || !request.algorithm.empty())
+    return {Code::kInvalidArgument, "--cross-step and --algorithm are for allreduce; leave them out"};
+  servers.is_whole = raw.placement.empty() ? is_tensorflow : raw.placement != "cut";
+  servers.is_greedy = is_greedy;
+  servers.is_dedicated = is_tensorflow && raw.server_hosts != "shared";
+  if (raw.servers.empty()) return Status::ok();
+  const Result<std::vector<bench::ServerCount>> counts =
+      bench::parse_servers(raw.servers, simulate::kMostRanks);
+  if (!counts.is_ok()) return {Code::kInvalidArgument, "--servers: " + counts.status().why};
+  if (counts.value().size() > 1) return {Code::kInvalidArgument, "--servers takes one number or one ratio"};
+  servers.count = counts.value().front();
+  return Status::ok();
+}
+
 Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
   if (const Status status = take_cluster(raw, request); !status.is_ok()) return status;
   if (const Status status = take_changes(raw, request); !status.is_ok()) return status;
@@ -136,6 +194,12 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
     return {Code::kInvalidArgument, fmt::format("--detail {} is none of auto, message and call", raw.detail)};
   if (raw.detail == "message") request.detail = simulate::Detail::kMessage;
   if (raw.detail == "call") request.detail = simulate::Detail::kCall;
+  if (const Status status = take_servers(raw, request); !status.is_ok()) return status;
+  if (!raw.late.empty()) {
+    Result<std::vector<bench::LateRank>> late = bench::parse_late_ranks(raw.late);
+    if (!late.is_ok()) return {Code::kInvalidArgument, "--late: " + late.status().why};
+    request.late = std::move(late).value();
+  }
   const workload::Spread spread = request.model.spread.value_or(workload::Spread());
   request.noise.step = raw.step_noise.value_or(spread.step);
   request.noise.rank = raw.rank_noise.value_or(spread.rank);

@@ -33,6 +33,7 @@ std::string links_text(const Cluster& cluster, const Changes& changes) {
 Ordered row_of(const Prediction& row) {
   Ordered out = {{"ranks", row.ranks},
                  {"hosts", row.hosts},
+                 {"servers", row.servers},
                  {"detail", name_of(row.detail)},
                  {"steps", row.steps},
                  {"compute_ms", row.compute_ms},
@@ -55,7 +56,33 @@ Ordered row_of(const Prediction& row) {
   return out;
 }
 
+// Of the last column.
+std::string means_of(const Request& request, const Prediction& row) {
+  if (row.servers == 0)
+    return fmt::format("{:g} calls up to {}, {}", row.calls, bench::size_text(row.bucket_bytes),
+                       kinds_of(row.algorithms));
+  return fmt::format("{} server{}, {} variables", row.servers, row.servers == 1 ? "" : "s",
+                     placement_text(request.servers));
+}
+
 }  // namespace
+
+std::string placement_text(const Servers& servers) {
+  if (!servers.is_whole) return "cut";
+  return servers.is_greedy ? "greedy" : "whole";
+}
+
+std::string strategy_text(const Servers& servers) {
+  switch (servers.strategy) {
+    case Strategy::kAllreduce:
+      return "allreduce";
+    case Strategy::kParameterServer:
+      return "parameter-server";
+    case Strategy::kTensorflowServers:
+      break;
+  }
+  return "tensorflow-servers";
+}
 
 std::string page(const Report& report) {
   const Request& request = report.request;
@@ -71,11 +98,10 @@ std::string page(const Report& report) {
       return row.has_losses ? fmt::format("{:.1f}", ms) : std::string("-");
     };
     text += fmt::format(
-        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}{:>10}  {:g} calls up to {}, {}\n",
-        row.ranks, row.hosts, row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms),
-        100 * row.efficiency, row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms),
-        lost(row.losses.jitter_ms), lost(row.losses.slowdown_ms), row.calls,
-        bench::size_text(row.bucket_bytes), kinds_of(row.algorithms));
+        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", row.ranks, row.hosts,
+        row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms), 100 * row.efficiency,
+        row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms), lost(row.losses.jitter_ms),
+        lost(row.losses.slowdown_ms), means_of(request, row));
   }
   text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
   return text;
@@ -86,6 +112,9 @@ std::string json(const Report& report) {
   const auto& costs = request.cluster.costs;
   Ordered used = Ordered::object();
   for (const CostField& field : kCostFields) used[std::string(field.name)] = costs.*field.field;
+  const bool has_servers = request.servers.strategy != Strategy::kAllreduce;
+  Ordered late = Ordered::array();
+  for (const bench::LateRank& one : request.late) late.push_back({{"rank", one.rank}, {"share", one.share}});
   Ordered root = {
       {"format", 1},
       {"workload",
@@ -103,6 +132,10 @@ std::string json(const Report& report) {
       {"cross_step", request.cross_step},
       {"plans", request.plans},
       {"noise", {{"step", request.noise.step}, {"rank", request.noise.rank}, {"seed", request.noise.seed}}},
+      {"strategy", strategy_text(request.servers)},
+      {"placement", has_servers ? placement_text(request.servers) : ""},
+      {"server_hosts", has_servers ? (request.servers.is_dedicated ? "dedicated" : "shared") : ""},
+      {"late", std::move(late)},
       {"results", Ordered::array()}};
   for (const Prediction& row : report.rows) root["results"].push_back(row_of(row));
   return root.dump(2) + "\n";

@@ -22,7 +22,8 @@ enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kSlowdown = 8, kAll
 
 struct Case {
   const Request& request;
-  Cluster cluster;
+  Cluster cluster;  // with_servers()
+  int workers = 0;
   Program program;
 };
 
@@ -94,7 +95,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   if ((causes & kHosts) == 0) layout.topology.reduce_gbps = 1e6;
   JobOptions options;
   EngineOptions& engine = options.engine;
-  engine.ranks = layout.topology.size();
+  engine.ranks = one.workers;
   engine.plans = request.plans;
   engine.channels = layout.topology.is_single_host() ? 1 : 2;
   engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
@@ -113,22 +114,28 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
     options.slower.push_back(noise_of(noise, rank, options.steps));
     const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
     const double slow = (causes & kSlowdown) == 0 || engine.ranks == 1 ? 1 : 1 + one.cluster.costs.slow_share;
-    for (double& factor : options.slower.back()) factor *= slow / speed;
+    const double late = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
+    for (double& factor : options.slower.back()) factor *= slow * late / speed;
   }
   const CallOptions call_options{
       .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
-  const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster)
-                                           ? make_message_calls(layout, costs, call_options)
-                                           : make_priced_calls(layout, costs, call_options);
-  Result<JobResult> result = run_job(one.program, options, *calls);
+  const auto run = [&]() -> Result<JobResult> {
+    if (request.servers.strategy != Strategy::kAllreduce)
+      return run_servers(one.program, options, request.servers, {layout, costs, chosen_for});
+    const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster)
+                                             ? make_message_calls(layout, costs, call_options)
+                                             : make_priced_calls(layout, costs, call_options);
+    return run_job(one.program, options, *calls);
+  };
+  Result<JobResult> result = run();
   if (!result.is_ok()) return result.status();
-  Run run{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};
+  Run done{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};
   std::vector<Nanos> ends(static_cast<size_t>(options.steps));
-  for (const std::vector<StepTimes>& of_rank : run.job.steps)
+  for (const std::vector<StepTimes>& of_rank : done.job.steps)
     for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
   for (size_t step = kWarmUp; step < ends.size(); ++step)
-    run.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);
-  return run;
+    done.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);
+  return done;
 }
 
 double busiest(const std::vector<double>& busy) { return busy.empty() ? 0 : std::ranges::max(busy); }
@@ -189,15 +196,25 @@ std::string bottleneck_of(const Prediction& row) {
 Result<Prediction> predict(const Request& request, const Changes& changes) {
   Result<Cluster> cluster = change(request.cluster, changes);
   if (!cluster.is_ok()) return cluster.status();
+  if (const Status status = bench::Faults{.late = request.late}.check(cluster.value().ranks(), 1, 0);
+      !status.is_ok())
+    return status;
+  const int workers = cluster.value().ranks();
+  if (const Status status = check_servers(request.servers, workers); !status.is_ok()) return status;
+  const bool is_message =
+      request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());
+  const int hosts = static_cast<int>(cluster.value().hosts.size());
   const Case one{.request = request,
-                 .cluster = std::move(cluster).value(),
+                 .cluster = with_servers(std::move(cluster).value(), request.servers, workers),
+                 .workers = workers,
                  .program = program_of(request.model, request.cross_step)};
   const Result<Run> run = run_case(one, kAllCauses, request.steps);
   if (!run.is_ok()) return run.status();
   Prediction row;
-  row.ranks = one.cluster.ranks();
-  row.hosts = static_cast<int>(one.cluster.hosts.size());
-  row.detail = is_by_message(request, row.ranks, one.cluster) ? Detail::kMessage : Detail::kCall;
+  row.ranks = workers;
+  row.hosts = hosts;
+  if (request.servers.strategy != Strategy::kAllreduce) row.servers = request.servers.count.of(workers);
+  row.detail = is_message ? Detail::kMessage : Detail::kCall;
   row.compute_ms = request.model.compute_ms;
   row.step_ms = quantile(run.value().step_ms, 0.5);
   row.step_p5_ms = quantile(run.value().step_ms, 0.05);

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
 #include "rueda/base/status.h"
 #include "simulate/cluster.h"
 #include "simulate/program.h"
+#include "simulate/servers.h"
 #include "workload/models.h"
 
 namespace rueda::simulate {
@@ -33,6 +35,8 @@ struct Request {
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
   double cycle_ms = 0;
   Noise noise;
+  std::vector<bench::LateRank> late;  // a cause of jitter
+  Servers servers;
   bool split = true;  // says how much of what is lost which cause takes
 };
 
@@ -43,7 +47,7 @@ struct Losses {
 };
 
 struct Prediction {
-  int ranks = 0, hosts = 0;
+  int ranks = 0, hosts = 0, servers = 0;  // hosts: of the ranks
   Detail detail = Detail::kMessage;
   double compute_ms = 0;  // of a step without any communication, on a host of speed 1
   double step_ms = 0, step_p5_ms = 0, step_p95_ms = 0;

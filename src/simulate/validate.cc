@@ -116,6 +116,13 @@ Result<std::vector<Measured>> read_measured(const std::string& path) {
                        .strategy = one.at("strategy"),
                        .cross_step = one.at("cross_step"),
                        .is_fitted = one.at("is_fitted")};
+    measured.replay.servers = one.value("servers", "");
+    measured.replay.placement = one.value("placement", "");
+    if (one.contains("faults")) {
+      const Result<bench::Faults> faults = bench::faults_of(one["faults"]);
+      if (!faults.is_ok()) return faults.status();
+      measured.replay.faults = faults.value();
+    }
     measured.compute_ms = one.at("compute_ms");
     measured.step_ms = one.at("step_ms").get<std::vector<double>>();
     all.push_back(std::move(measured));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bench/sizes.h"
@@ -63,6 +64,7 @@ void add_quick(std::vector<Replay>& all) {
   all.push_back({.model = "resnet50", .hosts = 4, .strategy = "ring"});
   all.push_back({.model = "resnet50", .hosts = 2, .per_host = 2});
   all.push_back({.model = "resnet50", .hosts = 4, .cross_step = true});
+  all.push_back({.model = "resnet50", .hosts = 4, .faults = {.hosts = {{1, 500'000'000}}}});
 }
 
 void add_all(std::vector<Replay>& all) {
@@ -85,6 +87,22 @@ void add_all(std::vector<Replay>& all) {
     }
   for (const char* model : {"resnet50", "resnet101", "vgg16"})
     for (const int hosts : {2, 4}) all.push_back({.model = model, .hosts = hosts, .per_host = 2});
+  for (const char* model : {"resnet50", "vgg16"}) {
+    all.push_back({.model = model, .hosts = 4, .faults = {.hosts = {{1, 500'000'000}}}});
+    all.push_back({.model = model, .hosts = 4, .faults = {.pairs = {{2, 3, 250'000'000}}}});
+    all.push_back({.model = model, .hosts = 4, .faults = {.late = {{1, 0.2}}}});
+    for (const char* placement : {"cut", "whole"})
+      all.push_back({.model = model,
+                     .hosts = 4,
+                     .strategy = "parameter-server",
+                     .servers = "1:1",
+                     .placement = placement});
+  }
+  all.push_back({.model = "resnet50",
+                 .hosts = 4,
+                 .strategy = "parameter-server",
+                 .servers = "1:4",
+                 .placement = "whole"});
 }
 
 }  // namespace
@@ -94,7 +112,9 @@ std::string Replay::name() const {
   if (per_host > 1) text += fmt::format(", {} ranks each", per_host);
   if (bucket_bytes > 0) text += ", buckets of " + bench::size_text(bucket_bytes);
   if (strategy != "auto") text += ", " + strategy;
+  if (!servers.empty()) text += fmt::format(" {}, {}", servers, placement);
   if (cross_step) text += ", cross-step";
+  if (const std::string wrong = faults.text(); !wrong.empty()) text += ", " + wrong;
   return text;
 }
 
@@ -120,6 +140,9 @@ std::vector<std::string> command_of(const Replay& replay, int steps, const std::
                                     "--iterations", std::to_string(steps),
                                     "--json",       report};
   if (replay.cross_step) words.emplace_back("--cross-step");
+  if (!replay.servers.empty())
+    words.insert(words.end(), {"--servers", replay.servers, "--placement", replay.placement});
+  std::ranges::copy(replay.faults.words(), std::back_inserter(words));
   return words;
 }
 
@@ -136,11 +159,16 @@ Cluster replay_cluster(const Replay& replay, int cores, const Costs& costs, doub
     host.ranks = replay.per_host;
     host.machine = "this machine";
     host.cores = cores;
+    host.rate_bits = static_cast<double>(replay.faults.port_rate(i, 0));
     cluster.hosts.push_back(std::move(host));
   }
   const Result<int64_t> rate = bench::parse_rate(replay.rate);
   cluster.rate_bits = static_cast<double>(rate.is_ok() ? rate.value() : 0);
   cluster.latency_us = latency_us;
+  for (const bench::SlowPair& pair : replay.faults.pairs)
+    cluster.links.push_back({.from = fmt::format("host{}", pair.first),
+                             .to = fmt::format("host{}", pair.second),
+                             .rate_bits = static_cast<double>(pair.rate)});
   cluster.costs = costs;
   cluster.source = "network namespaces of this machine";
   return cluster;
@@ -156,6 +184,17 @@ Result<double> predicted_ms(const Measured& measured, int cores, const Costs& co
   request.bucket_bytes = measured.replay.bucket_bytes;
   request.cross_step = measured.replay.cross_step;
   request.algorithm = measured.replay.strategy == "auto" ? "" : measured.replay.strategy;
+  if (measured.replay.strategy == "parameter-server") {
+    Result<std::vector<bench::ServerCount>> counts =
+        bench::parse_servers(measured.replay.servers, kMostRanks);
+    if (!counts.is_ok()) return counts.status();
+    request.servers = {.strategy = Strategy::kParameterServer,
+                       .count = counts.value().front(),
+                       .is_whole = measured.replay.placement == "whole",
+                       .is_dedicated = false};
+    request.algorithm.clear();
+  }
+  request.late = measured.replay.faults.late;
   request.detail = Detail::kMessage;
   request.split = false;
   const Result<Report> report = simulate(request);
@@ -258,6 +297,9 @@ std::string json(const Validation& validation) {
                                {"bucket_bytes", row.replay.bucket_bytes},
                                {"strategy", row.replay.strategy},
                                {"cross_step", row.replay.cross_step},
+                               {"servers", row.replay.servers},
+                               {"placement", row.replay.placement},
+                               {"faults", row.replay.faults.words()},
                                {"is_fitted", row.replay.is_fitted},
                                {"compute_ms", row.compute_ms},
                                {"step_ms", row.step_ms},

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/faults.h"
 #include "rueda/base/status.h"
 #include "simulate/cluster.h"
 
@@ -20,7 +21,9 @@ struct Replay {
   int64_t bucket_bytes = 0;       // of plans; 0 = the library chooses
   std::string strategy = "auto";  // of rueda bench replay
   bool cross_step = false;
-  bool is_fitted = false;  // the costs are fitted to it; it proves nothing
+  bench::Faults faults = {};
+  std::string servers = "", placement = "";  // of strategy parameter-server: "1:1", "whole"
+  bool is_fitted = false;                    // the costs are fitted to it; it proves nothing
 
   [[nodiscard]] std::string name() const;  // "vgg16, 4 hosts, 1gbit, buckets of 2 MiB"
 };

@@ -230,6 +230,12 @@ REFUSED = {
         ["replay", "--strategy", "parameter-server", "--placement", "odd"],
         "choose from cut, whole",
     ),
+    "slow host of another job": (["replay", "--slow-host", "2:1mbit"], "there are hosts 0 to 1"),
+    "slow pair of one host": (["replay", "--slow-pair", "1-1:1mbit"], "as in 0-3:100mbit"),
+    "a pair as fast as any": (["replay", "--slow-pair", "0-1:1gbit"], "limits nothing"),
+    "a late host": (["replay", "--late", "1:1mbit"], "as in 1:20% or 1:0.2"),
+    "a late command": (["replay", "--late", "1:20%", "--", "true"], "computes as long as it does"),
+    "a fault of nothing": (["burst", "--late", "1:20%"], "are for replay; leave"),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
     "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),
     "no ranks": (["allreduce", "-np", "0"], "give 1 to 256"),
@@ -333,6 +339,33 @@ def test_replay_submits_gradients_when_they_are_ready(tmp_path: Path) -> None:
     assert compute / rows["even"]["ideal_efficiency"] == pytest.approx(compute * 7 / 9 + big, rel=1e-3)
     credit = 2 * 131_072 * 8 / 1e9 * 1e3  # of the token buckets of both ends
     assert rows["model"]["step_min_ms"] >= compute + big - credit
+
+
+def test_faults_are_planted_where_they_are_asked_for(tiny: str, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    out = tmp_path / "out.json"
+    faults = {
+        "slow_hosts": (["--slow-host", "2:100mbit"], {"host": 2, "rate_bits": 100_000_000}),
+        "slow_pairs": (["--slow-pair", "0-2:50mbit"], {"hosts": [0, 2], "rate_bits": 50_000_000}),
+        "late": (["--late", "1:300%"], {"rank": 1, "share": 3.0}),
+    }
+    options = ["--model", tiny, "--rate", "1gbit", "--iterations", "2", "--json", str(out)]
+    for key, (flags, said) in faults.items():
+        done = bench("replay", "-np", "3", *options, *flags)
+        assert done.returncode == 0, done.stderr
+        (row,) = results(out)
+        assert row["correct"]
+        assert {name: row[name] for name in faults} == {
+            name: [said] if name == key else [] for name in faults
+        }
+        compute = row["compute_ms"]
+        assert compute == pytest.approx(6.25 * 3.0)  # of those who are not late
+        if key == "late":
+            assert row["step_min_ms"] >= 4 * compute
+        else:  # a third of the bytes, at least, passes the slow place
+            slow = said["rate_bits"] / 8e3  # bytes in a millisecond
+            credit = 2 * 131_072  # of the token buckets of both ends
+            assert row["step_min_ms"] >= (4 * TINY["total"] / 3 - credit) / slow
 
 
 def test_replay_that_crosses_the_step_sums_right_with_two_ranks_on_each_host(

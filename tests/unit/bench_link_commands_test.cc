@@ -10,11 +10,14 @@ namespace rueda::bench::link_commands_test {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
-std::vector<std::string> lines_of(int hosts, int64_t rate) {
+std::vector<std::string> lines_of(int hosts, int64_t rate, const Faults& faults = {}) {
   std::vector<std::string> namespaces, lines;
   for (int host = 0; host < hosts; ++host) namespaces.push_back(fmt::format("/proc/1/fd/{}", host));
-  for (const LinkCommand& command : link_commands(namespaces, rate))
+  for (const LinkCommand& command : link_commands(namespaces, rate, faults))
     lines.push_back(fmt::format("{}: {}", command.host, fmt::join(command.argv, " ")));
   return lines;
 }
@@ -34,6 +37,42 @@ TEST(SpacePlan, every_host_is_limited_in_both_directions) {
                                      host)));
     EXPECT_THAT(lines, Contains(fmt::format("{}: ip addr add 10.77.0.{}/16 dev net0", host, host + 1)));
   }
+}
+
+TEST(SpacePlan, a_slow_host_has_another_rate_in_both_directions) {
+  const std::vector<std::string> lines = lines_of(3, 1'000'000'000, {.hosts = {{1, 250'000'000}}});
+  for (const auto& [device, host] : {std::pair("port1", -1), std::pair("net0", 1)})
+    EXPECT_THAT(lines, Contains(StartsWith(
+                           fmt::format("{}: tc qdisc add dev {} root tbf rate 250000000bit", host, device))));
+  EXPECT_THAT(lines, Contains(StartsWith("2: tc qdisc add dev net0 root tbf rate 1000000000bit")));
+}
+
+TEST(SpacePlan, a_slow_pair_is_limited_in_both_directions_and_the_ports_stay_as_they_are) {
+  const std::vector<std::string> lines = lines_of(3, 1'000'000'000, {.pairs = {{2, 0, 100'000'000}}});
+  for (const auto& [host, other] : {std::pair(0, 2), std::pair(2, 0)}) {
+    EXPECT_THAT(lines, Contains(fmt::format("{}: tc class add dev net0 parent 1:1 classid 1:3 htb rate "
+                                            "100000000bit ceil 100000000bit burst 131072 cburst 131072 "
+                                            "quantum 65536",
+                                            host)));
+    EXPECT_THAT(lines, Contains(StartsWith(fmt::format(
+                           "{}: tc class add dev net0 parent 1:1 classid 1:2 htb rate 900000000bit ceil "
+                           "1000000000bit",
+                           host))));
+    EXPECT_THAT(lines,
+                Contains(fmt::format("{}: tc filter add dev net0 parent 1: protocol ip prio 1 u32 match "
+                                     "ip dst {}/32 flowid 1:3",
+                                     host, host_address(other))));
+    EXPECT_THAT(lines, Not(Contains(HasSubstr(fmt::format("{}: tc qdisc add dev net0 root tbf", host)))));
+  }
+  EXPECT_THAT(lines, Contains(StartsWith("1: tc qdisc add dev net0 root tbf rate 1000000000bit")));
+}
+
+TEST(SpacePlan, what_is_promised_to_pairs_and_others_is_the_rate_of_the_port) {
+  const std::vector<std::string> lines = lines_of(3, 900, {.pairs = {{0, 1, 800}, {0, 2, 700}}});
+  for (const char* part : {"1:3 htb rate 300bit ceil 800bit", "1:4 htb rate 300bit ceil 700bit",
+                           "1:2 htb rate 300bit ceil 900bit", "1:1 htb rate 900bit ceil 900bit"})
+    EXPECT_THAT(lines, Contains(HasSubstr(std::string("0: tc class add dev net0 parent 1") +
+                                          (part[2] == '1' ? ":" : ":1") + " classid " + part)));
 }
 
 TEST(SpacePlan, no_command_runs_in_the_machines_own_network) {

@@ -16,6 +16,9 @@ struct Network {
   // [hosts] gigabytes per second that all ranks of a host together can send to other hosts, and
   // receive from them.
   std::vector<double> port_gbps;
+  // Whether a port becomes slower when several hosts send to it, because bursts overflow the queue of a
+  // switch.
+  bool slows_many_senders = true;
 
   [[nodiscard]] const LinkCost& link(int32_t from_host, int32_t to_host) const {
     return links[static_cast<size_t>(from_host) * port_gbps.size() + static_cast<size_t>(to_host)];

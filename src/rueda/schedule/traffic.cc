@@ -254,7 +254,8 @@ void Traffic::transfer(Call& call, Event event) {
     double& link_free = link_free_[pair_of(from_host, to_host)];
     link_free = std::max({left, event.at + us, link_free + us});
     const double bytes_a_us = network_.port_gbps[to_host] * 1e3;
-    const double taken = incast(senders_[to_host], bytes_to_[to_host]) * bytes / bytes_a_us;
+    const double slowdown = network_.slows_many_senders ? incast(senders_[to_host], bytes_to_[to_host]) : 1;
+    const double taken = slowdown * bytes / bytes_a_us;
     port_in_free_[to_host] = std::max({link_free, event.at + taken, port_in_free_[to_host] + taken});
     came = port_in_free_[to_host];
     use_.port_out[from_host] += left - event.at;

@@ -1,0 +1,44 @@
+#include "simulate/servers.h"
+
+#include <fmt/format.h>
+
+namespace rueda::simulate {
+
+Status check_servers(const Servers& servers, int ranks) {
+  if (servers.strategy == Strategy::kAllreduce) return Status::ok();
+  const bool is_replay = servers.strategy == Strategy::kParameterServer;
+  const int most = is_replay ? kMostReplayedRanks : kMostWorkers, count = servers.count.of(ranks);
+  if (ranks > most)
+    return {
+        Code::kInvalidArgument,
+        fmt::format("{} ranks with parameter servers are too many to be simulated; up to {} are, with "
+                    "--strategy {}",
+                    ranks, is_replay ? kMostReplayedRanks : kMostWorkers,
+                    is_replay ? "parameter-server, and more with tensorflow-servers" : "tensorflow-servers")};
+  if (count > ranks)
+    return {Code::kInvalidArgument,
+            fmt::format("--servers {} is more than there are ranks, {}; give at most one for each rank",
+                        count, ranks)};
+  return Status::ok();
+}
+
+Cluster with_servers(Cluster cluster, const Servers& servers, int ranks) {
+  if (servers.strategy != Strategy::kTensorflowServers || !servers.is_dedicated) return cluster;
+  const Host like = cluster.hosts.front();
+  for (int i = 0; i < servers.count.of(ranks); ++i) {
+    Host host = like;
+    host.name = fmt::format("server {}", i);
+    host.ranks = 1;
+    cluster.hosts.push_back(std::move(host));
+  }
+  return cluster;
+}
+
+Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
+                              const Place& place) {
+  return servers.strategy == Strategy::kParameterServer
+             ? run_replayed_servers(program, options, servers, place)
+             : run_tensorflow_servers(program, options, servers, place);
+}
+
+}  // namespace rueda::simulate
