@@ -45,7 +45,7 @@ class PricedCalls final : public Calls {
     move_to(at);
     for (auto one = open_.begin(); one != open_.end();) {
       const Open& open = one->second;
-      if (!open.is_running || open.latency_end > now_us_ || open.left_us > 0) {
+      if (!open.is_running || !is_past_latency(open) || open.left_us > 0) {
         ++one;
         continue;
       }
@@ -66,8 +66,10 @@ class PricedCalls final : public Calls {
     double latency_end = 0;  // then its bytes move
   };
 
+  // Up to a nanosecond, which is what virtual time is told in.
+  [[nodiscard]] bool is_past_latency(const Open& open) const { return open.latency_end < now_us_ + 1e-3; }
   [[nodiscard]] bool is_moving(const Open& open) const {
-    return open.is_running && open.latency_end <= now_us_ && open.left_us > 0;
+    return open.is_running && is_past_latency(open) && open.left_us > 0;
   }
   // How many times longer the calls take whose bytes move now: together they keep a port or a core busy for
   // no more than all of the time.
