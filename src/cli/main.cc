@@ -43,15 +43,15 @@ struct Command {
   int (*run)(const Arguments& arguments);
 };
 constexpr std::array<Command, 10> kCommands = {{{"run", run_command},
-                                               {"preflight", preflight_command},
-                                               {"bench", bench_command},
-                                               {"status", status_command},
-                                               {"stacks", stacks_command},
-                                               {"timeline", timeline_command},
-                                               {"simulate", simulate_command},
-                                               {"env", env_command},
-                                               {"doctor", doctor_command},
-                                               {"check-build", check_build_command}}};
+                                                {"preflight", preflight_command},
+                                                {"bench", bench_command},
+                                                {"status", status_command},
+                                                {"stacks", stacks_command},
+                                                {"timeline", timeline_command},
+                                                {"simulate", simulate_command},
+                                                {"env", env_command},
+                                                {"doctor", doctor_command},
+                                                {"check-build", check_build_command}}};
 
 int refuse(const std::string& word) {
   std::vector<std::string> known = {"--help", "--version"};
