@@ -38,6 +38,7 @@ figure: setup
 # What rueda simulate predicts, beside published numbers.
 figures: setup
 	@$(VENV) bench/figures/servers.py
+	@$(VENV) bench/figures/scaling.py
 
 wheel:
 	@tools/setup.sh apt
