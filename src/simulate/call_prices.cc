@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
@@ -93,14 +92,10 @@ double CallPrices::run(const schedule::Algorithm& algorithm, const schedule::Spe
                        Traffic::Use& busy_us) const {
   const schedule::Topology& topology = layout_.topology;
   Traffic traffic(layout_.network, topology.host_of, topology.reduce_gbps, core_costs(layout_, costs_));
-  std::vector<Rank> members(static_cast<size_t>(topology.size()));
-  std::iota(members.begin(), members.end(), 0);
-  const Traffic::CallKey call = traffic.open(build(algorithm, spec), members);
-  for (const Rank member : members) traffic.join(call, member, 0);
-  std::vector<Traffic::Ended> ended;
-  while (std::isfinite(traffic.next_us())) traffic.advance(ended);
+  const std::vector<double> starts(topology.host_of.size());
   double last = 0;
-  for (const Traffic::Ended& one : ended) last = std::max(last, one.at_us);
+  for (const Traffic::Ended& one : run_alone(traffic, build(algorithm, spec), starts))
+    last = std::max(last, one.at_us);
   busy_us = traffic.use();
   return last;
 }
@@ -135,12 +130,7 @@ double CallPrices::busiest_of(const Traffic::Use& use) const {
 // run the call.
 CallPrice CallPrices::price_as_on_fewer_hosts(const schedule::Algorithm& algorithm,
                                               const schedule::Spec& spec, const schedule::Spec& small) {
-  if (!fewer_) {
-    Layout layout = first_hosts(layout_, kFewRanks);
-    CallOptions options = options_;
-    options.algorithm = algorithm.name;
-    fewer_ = std::make_unique<CallPrices>(layout, costs_, options);
-  }
+  if (!fewer_) fewer_ = std::make_unique<CallPrices>(first_hosts(layout_, kFewRanks), costs_, options_);
   const schedule::Topology& few = fewer_->layout_.topology;
   const auto formula = [&](const schedule::Spec& what, const schedule::Topology& topology) {
     return algorithm.cost_us(what, topology).value_or(0);

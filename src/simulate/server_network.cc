@@ -16,7 +16,7 @@ schedule::Schedule in_parts(const schedule::Schedule& whole) {
   std::vector<int32_t> last;  // [step of whole] its last part
   for (const schedule::Step& step : whole.steps) {
     const bool is_send = step.kind == schedule::StepKind::kSend;
-    const bool is_message = is_send || schedule::is_receive(step);
+    const bool is_message = schedule::is_message(step);
     const int64_t count = is_send ? step.from.count : step.to.count;
     int64_t done = 0;
     do {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <string>
 
 #include "rueda/schedule/traffic.h"
@@ -22,18 +21,13 @@ Result<std::vector<double>> finish_times_us(const Spec& spec, const Topology& to
   if (ranks == 0) return std::vector<double>();
   const auto plan =
       std::make_shared<const TrafficPlan>(spec, std::vector<Schedule>(schedules.begin(), schedules.end()));
-  std::vector<Rank> members(ranks);
-  std::iota(members.begin(), members.end(), 0);
   Traffic traffic(network, topology.host_of, topology.reduce_gbps);
-  const Traffic::CallKey call = traffic.open(plan, members);
-  for (const Rank member : members) traffic.join(call, member, starts_us[member]);
-  std::vector<double> done(ranks);
-  std::vector<Traffic::Ended> ended;
-  while (std::isfinite(traffic.next_us())) traffic.advance(ended);
-  for (const Traffic::Ended& one : ended) done[one.member] = one.at_us;
+  const std::vector<Traffic::Ended> ended = run_alone(traffic, plan, starts_us);
   if (ended.size() < ranks)
     return Status{Code::kInternal,
                   std::string(schedules[0].name) + ": the schedules deadlock, so they have no price"};
+  std::vector<double> done(ranks);
+  for (const Traffic::Ended& one : ended) done[one.member] = one.at_us;
   return done;
 }
 

@@ -53,6 +53,8 @@ inline bool is_receive(const Step& step) {
   return step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
+inline bool is_message(const Step& step) { return step.kind == StepKind::kSend || is_receive(step); }
+
 // Sends to one peer, and receives from one peer, are posted in the order of the list: channels are FIFO, and
 // the i-th receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
 struct Schedule {

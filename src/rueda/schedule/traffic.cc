@@ -1,6 +1,8 @@
 #include "rueda/schedule/traffic.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -8,10 +10,6 @@
 
 namespace rueda::schedule {
 namespace {
-
-bool is_message(const Step& step) {
-  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
-}
 
 // How many times longer bytes take to a port to which so many hosts send, if what they send overflows the
 // queue of the switch: TCP then waits for its timers. Between hosts of 1 Gbit/s an allreduce of 16 MiB by the
@@ -101,10 +99,14 @@ void Traffic::advance(std::vector<Ended>& ended) {
   const Event event = events_.top();
   events_.pop();
   ended_ = &ended;
-  if (event.what == What::kFree) {
+  if (event.what == What::kFree)
     look_at_waiting(event.index, event.at);
-    return drop_ended();
-  }
+  else
+    happen(event);
+  drop_ended();
+}
+
+void Traffic::happen(const Event& event) {
   Call& call = find(event.call);
   --call.events;
   switch (event.what) {
@@ -124,9 +126,8 @@ void Traffic::advance(std::vector<Ended>& ended) {
       compute(call, event);
       break;
     case What::kFree:
-      break;
+      break;  // of no call
   }
-  drop_ended();
 }
 
 void Traffic::drop_ended() {
@@ -350,6 +351,17 @@ void Traffic::complete(Call& call, CallKey key, Rank member, int32_t step, doubl
 void Traffic::end(Call& call, CallKey key, Rank member) {
   ++call.ended;
   if (!call.is_abandoned) ended_->push_back({.call = key, .member = member, .at_us = call.done[member]});
+}
+
+std::vector<Traffic::Ended> run_alone(Traffic& traffic, std::shared_ptr<const TrafficPlan> plan,
+                                      std::span<const double> starts_us) {
+  std::vector<Rank> members(starts_us.size());
+  std::iota(members.begin(), members.end(), 0);
+  const Traffic::CallKey call = traffic.open(std::move(plan), members);
+  for (const Rank member : members) traffic.join(call, member, starts_us[member]);
+  std::vector<Traffic::Ended> ended;
+  while (std::isfinite(traffic.next_us())) traffic.advance(ended);
+  return ended;
 }
 
 }  // namespace rueda::schedule

@@ -1,9 +1,9 @@
 // Virtual time for calls that run at once on one network: each rank joins a call when it starts it, and ends
-// it when the last step of its schedule is complete. The rules: a rank sends one message at a
-// time, and does one thing at a time on its core; so does the port of a host to other hosts, which its ranks
-// share. What the port of the receiver cannot take at that moment waits on the way; that port slows down if
-// many hosts send to it. Hosts may share the cores of one machine. Messages that arrive early are buffered.
-// Pure and deterministic: no I/O, no clock, no threads.
+// it when the last step of its schedule is complete. The rules: a rank sends one message at a time, and does
+// one thing at a time on its core; so does the port of a host to other hosts, which its ranks share. What the
+// port of the receiver cannot take at that moment waits on the way; that port slows down if many hosts send
+// to it. Hosts may share the cores of one machine. Messages that arrive early are buffered. Pure and
+// deterministic: no I/O, no clock, no threads.
 //
 // Example: two ranks on two hosts, links of 1 GB/s and 10 us. Both join a call at 0 whose only steps are a
 // message of 1 MB from rank 0 to rank 1. next_us() is 0. Rank 0 ends the call at 1000 us, rank 1 at 1010 us.
@@ -139,6 +139,7 @@ class Traffic {
   };
 
   [[nodiscard]] Call& find(CallKey call) { return calls_[call - first_call_]; }
+  void happen(const Event& event);
   void drop_ended();
   void push(Call& call, const Event& event);
   void begin(Call& call, const Event& event);
@@ -154,15 +155,15 @@ class Traffic {
   void complete(Call& call, CallKey key, Rank member, int32_t step, double at);
   void end(Call& call, CallKey key, Rank member);
   double work(Rank rank, double at, double us);
+  [[nodiscard]] size_t pair_of(int32_t from_host, int32_t to_host) const {
+    return static_cast<size_t>(to_host) * senders_.size() + static_cast<size_t>(from_host);
+  }
   [[nodiscard]] double end_us(double bytes) const { return costs_.message_us + costs_.byte_ns * bytes / 1e3; }
 
   Network network_;
   std::vector<int32_t> host_of_;
   double reduce_gbps_;
   CoreCosts costs_;
-  [[nodiscard]] size_t pair_of(int32_t from_host, int32_t to_host) const {
-    return static_cast<size_t>(to_host) * senders_.size() + static_cast<size_t>(from_host);
-  }
   std::vector<Sender> senders_out_;             // the ranks, then the ports of hosts
   std::vector<double> in_free_, port_in_free_;  // when a rank, and the port of a host, can receive again
   std::vector<double> link_free_;               // [pair_of()]
@@ -178,5 +179,10 @@ class Traffic {
   int64_t next_order_ = 0;
   Use use_;
 };
+
+// Runs one call of the ranks 0, 1, … in traffic that is new; starts_us: [ranks]. Returns who ends it and
+// when: fewer than all if the schedules deadlock.
+std::vector<Traffic::Ended> run_alone(Traffic& traffic, std::shared_ptr<const TrafficPlan> plan,
+                                      std::span<const double> starts_us);
 
 }  // namespace rueda::schedule

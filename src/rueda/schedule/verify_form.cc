@@ -25,9 +25,8 @@ class FormCheck {
       if (earlier < 0 || earlier >= index) return "waits for a step that is not an earlier one";
     for (const Slice* slice : {&step.to, &step.from, &step.from2})
       if (!is_in_bounds(*slice)) return "has a slice out of bounds";
-    const bool is_message =
-        step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
-    if (is_message && (step.peer < 0 || step.peer >= size_ || step.peer == rank_)) return "has no such peer";
+    if (is_message(step) && (step.peer < 0 || step.peer >= size_ || step.peer == rank_))
+      return "has no such peer";
     if (step.kind != StepKind::kSend && step.to.buffer == Buffer::kInput) return "writes the input";
     switch (step.kind) {
       case StepKind::kSend:
