@@ -2,6 +2,7 @@
 // deterministic; one thread.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -53,6 +54,10 @@ class Calls {
 };
 
 inline constexpr Nanos kNever = INT64_MAX;
+// The nearest; of infinity, kNever.
+inline Nanos nanos_of(double us) {
+  return std::isfinite(us) ? static_cast<Nanos>(std::llround(us * 1e3)) : kNever;
+}
 
 // Every message of every call; for up to kMostMessageRanks ranks.
 inline constexpr int kMostMessageRanks = 64;

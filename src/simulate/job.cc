@@ -106,9 +106,7 @@ class Job {
       if (takes > 0)
         return agenda_.at(agenda_.now() + scaled(takes, slower(rank)), [this, rank] { go_forward(rank); });
     }
-    Nanos forward = 0;
-    for (const Gradient& gradient : program_.gradients) forward += gradient.forward;
-    begin_backward(rank, agenda_.now() - scaled(forward, slower(rank)));
+    begin_backward(rank, agenda_.now() - scaled(program_.forward(), slower(rank)));
   }
 
   void begin_backward(Rank rank, Nanos origin) {

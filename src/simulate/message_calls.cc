@@ -1,4 +1,3 @@
-#include <cmath>
 #include <numeric>
 
 #include "rueda/schedule/start_barrier.h"
@@ -12,7 +11,6 @@ using schedule::Traffic;
 using schedule::TrafficPlan;
 
 double us_of(Nanos at) { return static_cast<double>(at) / 1e3; }
-Nanos nanos_of(double us) { return std::isfinite(us) ? static_cast<Nanos>(std::llround(us * 1e3)) : kNever; }
 
 class MessageCalls final : public Calls {
  public:

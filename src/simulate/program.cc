@@ -28,6 +28,12 @@ class Random {
 
 }  // namespace
 
+Nanos Program::forward() const {
+  Nanos sum = 0;
+  for (const Gradient& gradient : gradients) sum += gradient.forward;
+  return sum;
+}
+
 Program program_of(const workload::Model& model, bool cross_step) {
   const auto nanos_of_ms = [](double ms) { return static_cast<Nanos>(ms * 1e6); };
   Program program{.gradients = {}, .compute = nanos_of_ms(model.compute_ms), .cross_step = cross_step};

@@ -22,6 +22,8 @@ struct Program {
   Nanos compute = 0;                // forward and backward
   bool cross_step =
       false;  // a step does not wait for its gradients; the next forward pass does, tensor by tensor
+
+  [[nodiscard]] Nanos forward() const;  // the forward pass, which is the beginning of a step
 };
 
 Program program_of(const workload::Model& model, bool cross_step);

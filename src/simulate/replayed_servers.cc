@@ -51,9 +51,8 @@ class ReplayedServers {
 
   Result<JobResult> run() {
     begin_step();
-    while (step_ < options_.steps)
-      if (!network_.run_next())
-        return Status(Code::kInternal, "the simulated servers hang; please report this, with the command");
+    const Status status = network_.run_until([this] { return step_ == options_.steps; });
+    if (!status.is_ok()) return status;
     result_.use = {.busy_us = network_.use(), .algorithms = {{"alltoall", calls_}}};
     return std::move(result_);
   }

@@ -1,7 +1,6 @@
 #include "simulate/server_network.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "simulate/call_prices.h"
@@ -72,8 +71,7 @@ void ServerNetwork::work(Rank process, double us, std::function<void()> then) {
 }
 
 bool ServerNetwork::run_next() {
-  const double next_us = traffic_.next_us();
-  const Nanos next = std::isfinite(next_us) ? static_cast<Nanos>(std::llround(next_us * 1e3)) : kNever;
+  const Nanos next = nanos_of(traffic_.next_us());
   if (next == kNever && agenda_.next() == kNever) return false;
   if (agenda_.next() < next) {
     agenda_.run_next();
@@ -84,11 +82,17 @@ bool ServerNetwork::run_next() {
   traffic_.advance(ended_);
   for (const Traffic::Ended& one : ended_) {
     const auto at = open_.find(one.call);
-    agenda_.at(static_cast<Nanos>(std::llround(one.at_us * 1e3)),
-               [ended = at->second.ended, member = one.member] { ended(member); });
+    agenda_.at(nanos_of(one.at_us), [ended = at->second.ended, member = one.member] { ended(member); });
     if (--at->second.left == 0) open_.erase(at);
   }
   return true;
+}
+
+Status ServerNetwork::run_until(const std::function<bool()>& is_done) {
+  while (!is_done())
+    if (!run_next())
+      return {Code::kInternal, "the simulated servers hang; please report this, with the command"};
+  return Status::ok();
 }
 
 }  // namespace rueda::simulate

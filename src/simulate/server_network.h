@@ -26,11 +26,13 @@ class ServerNetwork {
            std::function<void(Rank)> ended);
   void join(Key call, Rank member, Nanos at);
   void work(Rank process, double us, std::function<void()> then);  // on a core of its host
-  // Lets what happens next happen, here or in the agenda. False: nothing does.
-  bool run_next();
+  // Lets happen what happens here and in the agenda. Fails if nothing does any more.
+  Status run_until(const std::function<bool()>& is_done);
   [[nodiscard]] const schedule::Traffic::Use& use() const { return traffic_.use(); }
 
  private:
+  // False: nothing happens any more.
+  bool run_next();
   struct Open {
     std::function<void(Rank)> ended;
     int64_t left = 0;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <numeric>
 
 #include "rueda/backend/nccl/probe.h"
 #include "rueda/schedule/bucket_bytes.h"
 #include "simulate/call_prices.h"
 #include "simulate/job.h"
+#include "simulate/quantile.h"
 #include "simulate/specs.h"
 
 namespace rueda::simulate {
@@ -25,6 +25,15 @@ struct Case {
   Cluster cluster;  // with_servers()
   int workers = 0;
   Program program;
+  int64_t bucket_bytes = 0;  // of plans; what is taken away changes no decision
+
+  // Those that take any time: without the others a step is the same.
+  [[nodiscard]] unsigned causes() const {
+    const Noise& noise = request.noise;
+    const bool has_jitter = noise.step != 0 || noise.rank != 0 || !request.late.empty();
+    const bool has_slowdown = workers > 1 && cluster.costs.slow_share != 0;
+    return kLinks | kHosts | (has_jitter ? kJitter : 0U) | (has_slowdown ? kSlowdown : 0U);
+  }
 };
 
 Costs none_of(Costs costs) {
@@ -47,11 +56,6 @@ void unbind_links(Layout& layout) {
   if (!layout.gpus.empty()) layout.topology.local = layout.topology.remote;
 }
 
-double quantile(std::vector<double> values, double share) {
-  std::ranges::sort(values);
-  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-}
-
 // Calls in shared memory and by NCCL have no messages of ours.
 bool is_by_message(const Request& request, int ranks, const Cluster& cluster) {
   if (cluster.hosts.size() == 1 || !cluster.gpus.empty()) return false;
@@ -59,9 +63,11 @@ bool is_by_message(const Request& request, int ranks, const Cluster& cluster) {
          (request.detail == Detail::kAuto && ranks <= kMostMessageRanks);
 }
 
-// Measured as the library measures at init: from the first host to the next.
-void take_measured_link(Layout& layout) {
+// Links as the library measures them at init: from the first host to the next.
+Layout measured_layout(const Cluster& cluster) {
+  Layout layout = lay_out(cluster);
   if (layout.network.port_gbps.size() > 1) layout.topology.remote = layout.network.link(0, 1);
+  return layout;
 }
 
 // As the library finds it out with NCCL itself.
@@ -75,21 +81,39 @@ int64_t nccl_bucket_bytes(const Layout& layout, const Costs& costs, const Reques
   return probe.bucket_bytes(request.fusion_bytes);
 }
 
+int64_t bucket_bytes_of(const Request& request, const Cluster& cluster) {
+  if (request.bucket_bytes > 0) return request.bucket_bytes;
+  const Layout layout = measured_layout(cluster);
+  if (!layout.gpus.empty())
+    if (const int64_t found = nccl_bucket_bytes(layout, cluster.costs, request); found > 0) return found;
+  return schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+}
+
+// The factors of each rank: [steps].
+std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layout, unsigned causes,
+                                             int steps) {
+  const Request& request = one.request;
+  const bool has_jitter = (causes & kJitter) != 0, has_slowdown = (causes & kSlowdown) != 0;
+  std::vector<std::vector<double>> slower;
+  for (Rank rank = 0; rank < one.workers; ++rank) {
+    slower.push_back(noise_of(has_jitter ? request.noise : Noise{}, rank, steps));
+    const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
+    const double slow = has_slowdown && one.workers > 1 ? 1 + one.cluster.costs.slow_share : 1;
+    const double late = has_jitter ? bench::Faults{.late = request.late}.slowness(rank) : 1;
+    for (double& factor : slower.back()) factor *= slow * late / speed;
+  }
+  return slower;
+}
+
 struct Run {
   JobResult job;
   std::vector<double> step_ms;  // without warm-up
-  int64_t bucket_bytes = 0;
 };
 
 Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   const Request& request = one.request;
-  Layout layout = lay_out(one.cluster);
-  take_measured_link(layout);
-  int64_t bucket_bytes = request.bucket_bytes;
-  if (bucket_bytes == 0 && !layout.gpus.empty())
-    bucket_bytes = nccl_bucket_bytes(layout, one.cluster.costs, request);
-  if (bucket_bytes == 0) bucket_bytes = schedule::plan_bucket_bytes(layout.topology, request.algorithm);
-  const schedule::Topology chosen_for = layout.topology;  // what is taken away changes no decision
+  Layout layout = measured_layout(one.cluster);
+  const schedule::Topology chosen_for = layout.topology;
   if ((causes & kLinks) == 0) unbind_links(layout);
   const Costs costs = (causes & kHosts) == 0 ? none_of(one.cluster.costs) : one.cluster.costs;
   if ((causes & kHosts) == 0) layout.topology.reduce_gbps = 1e6;
@@ -99,7 +123,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   engine.plans = request.plans;
   engine.channels = layout.topology.is_single_host() ? 1 : 2;
   engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
-  engine.bucket_bytes = bucket_bytes;
+  engine.bucket_bytes = one.bucket_bytes;
   if (!layout.gpus.empty()) engine.alone_bytes = 0;  // packing costs next to nothing
   engine.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
   engine.control = static_cast<Nanos>(costs.control_us * 1e3);
@@ -109,14 +133,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   options.steps = kWarmUp + steps;
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
-  const Noise noise = (causes & kJitter) == 0 ? Noise{} : request.noise;
-  for (Rank rank = 0; rank < engine.ranks; ++rank) {
-    options.slower.push_back(noise_of(noise, rank, options.steps));
-    const double speed = one.cluster.hosts[layout.topology.host_of[rank]].speed;
-    const double slow = (causes & kSlowdown) == 0 || engine.ranks == 1 ? 1 : 1 + one.cluster.costs.slow_share;
-    const double late = (causes & kJitter) == 0 ? 1 : bench::Faults{.late = request.late}.slowness(rank);
-    for (double& factor : options.slower.back()) factor *= slow * late / speed;
-  }
+  options.slower = slowness_of(one, layout, causes, options.steps);
   const CallOptions call_options{
       .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
   const auto run = [&]() -> Result<JobResult> {
@@ -129,7 +146,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   };
   Result<JobResult> result = run();
   if (!result.is_ok()) return result.status();
-  Run done{.job = std::move(result).value(), .step_ms = {}, .bucket_bytes = bucket_bytes};
+  Run done{.job = std::move(result).value(), .step_ms = {}};
   std::vector<Nanos> ends(static_cast<size_t>(options.steps));
   for (const std::vector<StepTimes>& of_rank : done.job.steps)
     for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
@@ -159,6 +176,10 @@ void take_use(const Run& run, const Cluster& cluster, Prediction& row) {
 Result<Losses> split_losses(const Case& one, int steps) {
   std::array<double, kAllCauses + 1> step_ms{};
   for (unsigned causes = 0; causes <= kAllCauses; ++causes) {
+    if (const unsigned there = causes & one.causes(); there != causes) {
+      step_ms[causes] = step_ms[there];  // a lesser number, so it has run
+      continue;
+    }
     const Result<Run> run = run_case(one, causes, steps);
     if (!run.is_ok()) return run.status();
     step_ms[causes] = std::accumulate(run.value().step_ms.begin(), run.value().step_ms.end(), 0.0) / steps;
@@ -204,10 +225,11 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   const bool is_message =
       request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());
   const int hosts = static_cast<int>(cluster.value().hosts.size());
-  const Case one{.request = request,
-                 .cluster = with_servers(std::move(cluster).value(), request.servers, workers),
-                 .workers = workers,
-                 .program = program_of(request.model, request.cross_step)};
+  Case one{.request = request,
+           .cluster = with_servers(std::move(cluster).value(), request.servers, workers),
+           .workers = workers,
+           .program = program_of(request.model, request.cross_step)};
+  one.bucket_bytes = bucket_bytes_of(request, one.cluster);
   const Result<Run> run = run_case(one, kAllCauses, request.steps);
   if (!run.is_ok()) return run.status();
   Prediction row;
@@ -221,7 +243,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.step_p95_ms = quantile(run.value().step_ms, 0.95);
   row.efficiency = row.compute_ms / row.step_ms;
   row.steps = request.steps;
-  row.bucket_bytes = run.value().bucket_bytes;
+  row.bucket_bytes = one.bucket_bytes;
   row.plans_begun = run.value().job.plans_begun;
   const auto a_step = [&](const std::vector<int64_t>& sums) {
     return static_cast<double>(sums.back() - sums[kWarmUp - 1]) / request.steps;

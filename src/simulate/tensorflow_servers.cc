@@ -68,9 +68,8 @@ class TensorflowServers {
 
   Result<JobResult> run() {
     begin_step();
-    while (step_ < options_.steps)
-      if (!network_.run_next())
-        return Status(Code::kInternal, "the simulated servers hang; please report this, with the command");
+    const Status status = network_.run_until([this] { return step_ == options_.steps; });
+    if (!status.is_ok()) return status;
     result_.use = {.busy_us = network_.use(), .algorithms = {{"variables", calls_}}};
     return std::move(result_);
   }
@@ -162,9 +161,7 @@ class TensorflowServers {
       const Nanos takes = longer(worker, program_.gradients[--state.next].forward);
       if (takes > 0) return agenda_.at(agenda_.now() + takes, [this, worker] { go_forward(worker); });
     }
-    Nanos forward = 0;
-    for (const Gradient& gradient : program_.gradients) forward += gradient.forward;
-    state.origin = agenda_.now() - longer(worker, forward);
+    state.origin = agenda_.now() - longer(worker, program_.forward());
     send_next(worker);
   }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/sizes.h"
+#include "simulate/quantile.h"
 #include "simulate/simulate.h"
 #include "workload/models.h"
 
@@ -16,12 +17,6 @@ namespace rueda::simulate {
 namespace {
 
 constexpr double kSame = 0.03;  // two replays that differ by less are equally good
-
-double quantile_of(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-}
 
 struct Errors {
   double median = 0, p95 = 0;
@@ -52,8 +47,8 @@ Errors errors_of(const Validation& validation) {
     }
   }
   errors.rows = static_cast<int>(sizes.size());
-  errors.median = quantile_of(sizes, 0.5);
-  errors.p95 = quantile_of(sizes, 0.95);
+  errors.median = quantile(sizes, 0.5);
+  errors.p95 = quantile(sizes, 0.95);
   return errors;
 }
 
@@ -146,7 +141,7 @@ std::vector<std::string> command_of(const Replay& replay, int steps, const std::
   return words;
 }
 
-double Measured::median_ms() const { return quantile_of(step_ms, 0.5); }
+double Measured::median_ms() const { return quantile(step_ms, 0.5); }
 double Measured::spread() const {
   return step_ms.empty() ? 0 : (std::ranges::max(step_ms) - std::ranges::min(step_ms)) / median_ms();
 }
