@@ -15,6 +15,7 @@
 #include "bench/link_commands.h"
 #include "bench/measure.h"
 #include "bench/network_namespaces.h"
+#include "bench/temporary_folder.h"
 #include "launch/cores.h"
 #include "launch/job_runner.h"
 #include "rueda/store/world.h"
@@ -125,26 +126,6 @@ int run_rank(const Request& given, const Job& job, const std::string& own_path, 
 
 // ---- the launcher ----
 
-struct Folder {  // the destructor removes it with its contents
-  std::string path;
-  explicit Folder(std::string where) : path(std::move(where)) {}
-  Folder(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
-
-Result<std::string> make_folder() {
-  std::error_code error;
-  std::filesystem::path place = std::filesystem::temp_directory_path(error);
-  std::string path = (place / "rueda-bench-XXXXXX").string();
-  if (error || mkdtemp(path.data()) == nullptr)
-    return Status(Code::kUnavailable, fmt::format("cannot make {}: {}; set TMPDIR to a writable directory",
-                                                  path, std::strerror(errno)));
-  return path;
-}
-
 int start(const Request& request, const Job& job, const std::string& own_path) {
   std::filesystem::create_directory(std::filesystem::path(job.report).parent_path() / "store");
   set(kJobVariable, encode(job));
@@ -162,10 +143,9 @@ int start(const Request& request, const Job& job, const std::string& own_path) {
 }
 
 int run_job(const Request& request, Job job, const std::string& own_path, std::vector<Row>& rows) {
-  const Result<std::string> made = make_folder();
-  if (!made.is_ok()) return fail(made.status());
-  const Folder folder(made.value());
-  job.report = folder.path + "/rows";
+  const Result<TemporaryFolder> folder = TemporaryFolder::make("rueda-bench");
+  if (!folder.is_ok()) return fail(folder.status());
+  job.report = folder.value().path() + "/rows";
   std::optional<NetworkNamespaces> namespaces;
   if (request.what == "replay") {
     const int hosts = (job.ranks + request.per_host - 1) / request.per_host;

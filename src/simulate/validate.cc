@@ -6,35 +6,16 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/temporary_folder.h"
 #include "launch/processes.h"
 
 extern char** environ;
 
 namespace rueda::simulate {
 namespace {
-
-// What is made is removed again, whatever happens.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "rueda-simulate-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::vector<std::string> environment_of(const Replay& replay) {
   std::vector<std::string> variables;
@@ -82,8 +63,8 @@ Status take(const std::string& report, Measured& measured) {
 
 // The repeats take turns, so that a busy minute of the machine does not fall on one replay alone.
 Result<std::vector<Measured>> measure(const ValidateOptions& options) {
-  const TemporaryFolder folder;
-  if (folder.path().empty()) return Status(Code::kUnavailable, "no folder could be made in TMPDIR");
+  const Result<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("rueda-simulate");
+  if (!folder.is_ok()) return folder.status();
   std::vector<Measured> all;
   for (Replay& replay : replays(options.quick))
     all.push_back({.replay = std::move(replay), .compute_ms = 0, .step_ms = {}});
@@ -91,41 +72,53 @@ Result<std::vector<Measured>> measure(const ValidateOptions& options) {
     for (size_t i = 0; i < all.size(); ++i) {
       fmt::print(stderr, "simulate: repeat {} of {}, replay {} of {}: {}\n", repeat + 1, options.repeats,
                  i + 1, all.size(), all[i].replay.name());
-      const std::string report = folder.path() + "/report.json";
-      Status status = run(options.binary, all[i].replay, options.steps, report, folder.path() + "/log");
+      const std::string report = folder.value().path() + "/report.json";
+      Status status =
+          run(options.binary, all[i].replay, options.steps, report, folder.value().path() + "/log");
       if (status.is_ok()) status = take(report, all[i]);
       if (!status.is_ok()) return status;
     }
   return all;
 }
 
+// Throws what nlohmann::json throws where something is missing or of another type.
+Result<Measured> measured_of(const nlohmann::json& one) {
+  Measured measured;
+  measured.replay = {.model = one.at("model"),
+                     .hosts = one.at("hosts"),
+                     .per_host = one.at("per_host"),
+                     .rate = one.at("rate"),
+                     .bucket_bytes = one.at("bucket_bytes"),
+                     .strategy = one.at("strategy"),
+                     .cross_step = one.at("cross_step"),
+                     .is_fitted = one.at("is_fitted")};
+  measured.replay.servers = one.value("servers", "");
+  measured.replay.placement = one.value("placement", "");
+  if (one.contains("faults")) {
+    const Result<bench::Faults> faults = bench::faults_of(one["faults"]);
+    if (!faults.is_ok()) return faults.status();
+    measured.replay.faults = faults.value();
+  }
+  measured.compute_ms = one.at("compute_ms");
+  measured.step_ms = one.at("step_ms").get<std::vector<double>>();
+  return measured;
+}
+
 // From the JSON of an earlier validation.
 Result<std::vector<Measured>> read_measured(const std::string& path) {
+  const Status refused(Code::kInvalidArgument,
+                       path + " is no report of rueda simulate --validate; check the path");
   const nlohmann::json root = nlohmann::json::parse(launch::read_text(path), nullptr, false);
-  if (!root.is_object() || !root.contains("replays") || !root["replays"].is_array())
-    return Status(Code::kInvalidArgument,
-                  path + " is no report of rueda simulate --validate; check the path");
+  if (!root.is_object() || !root.contains("replays") || !root["replays"].is_array()) return refused;
   std::vector<Measured> all;
-  for (const nlohmann::json& one : root["replays"]) {
-    Measured measured;
-    measured.replay = {.model = one.at("model"),
-                       .hosts = one.at("hosts"),
-                       .per_host = one.at("per_host"),
-                       .rate = one.at("rate"),
-                       .bucket_bytes = one.at("bucket_bytes"),
-                       .strategy = one.at("strategy"),
-                       .cross_step = one.at("cross_step"),
-                       .is_fitted = one.at("is_fitted")};
-    measured.replay.servers = one.value("servers", "");
-    measured.replay.placement = one.value("placement", "");
-    if (one.contains("faults")) {
-      const Result<bench::Faults> faults = bench::faults_of(one["faults"]);
-      if (!faults.is_ok()) return faults.status();
-      measured.replay.faults = faults.value();
+  try {
+    for (const nlohmann::json& one : root["replays"]) {
+      Result<Measured> measured = measured_of(one);
+      if (!measured.is_ok()) return measured.status();
+      all.push_back(std::move(measured).value());
     }
-    measured.compute_ms = one.at("compute_ms");
-    measured.step_ms = one.at("step_ms").get<std::vector<double>>();
-    all.push_back(std::move(measured));
+  } catch (const nlohmann::json::exception&) {
+    return refused;
   }
   return all;
 }

@@ -68,3 +68,16 @@ def test_bad_input_is_answered_in_one_sentence(words: List[str], why: str) -> No
     assert done.stdout == ""
     assert done.stderr.startswith("rueda simulate: ") and done.stderr.count("\n") == 1
     assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"replays": 1}', '{"replays": [{}]}', '{"replays": [{"model": 1}]}']
+)
+def test_a_file_that_is_no_report_of_a_validation_is_refused(tmp_path: Path, text: str) -> None:
+    report = tmp_path / "report.json"
+    report.write_text(text)
+    done = simulate("--validate", "--measured", str(report))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"rueda simulate: {report} is no report of rueda simulate --validate; check the path\n"
+    )
