@@ -22,17 +22,14 @@ Inputs, all published (images a second, batches of 64, four Pascal GPUs a host b
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import servers
-from servers import BATCH, FITTED, NAMES, ROOT, UNSEEN
+from output import Found, make_figure, predict
+from servers import BATCH, FITTED, NAMES, UNSEEN
 
 Numbers = Dict[str, float]
 NCCL_16 = {
@@ -71,15 +68,12 @@ class Simulator:
                 }
             )
         )
-        words = [self.rueda, "simulate", "--cluster", str(cluster), "--no-split", "--json", "-"]
+        words = ["--cluster", str(cluster)]
         words += ["--model", str(self.inception) if model == "inception_v3" else model]
         words += ["--compute", str(1000 * BATCH / single), "--step-noise", str(numbers["noise"])]
         words += ["--steps", "10" if gpus > 16 else "30"]
         words += ["--no-plans", "--cycle", "5", "--fusion", "128MiB"]  # divided by two calls under way
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            sys.exit(f"scaling.py: {done.stderr}")
-        return float(json.loads(done.stdout)["results"][0]["efficiency"])
+        return predict(self.rueda, words)
 
 
 def fit(simulator: Simulator) -> Numbers:
@@ -109,7 +103,8 @@ def fit(simulator: Simulator) -> Numbers:
     return {**best, "error": math.sqrt(least / 6)}
 
 
-def compute(simulator: Simulator, most: int) -> Dict[str, Any]:
+def compute(rueda: str, folder: Path, most: int) -> Found:
+    simulator = Simulator(rueda, folder)
     numbers = fit(simulator)
     print(f"fitted: {numbers}", flush=True)
     counts = [gpus for gpus in (4, 16, 64, 128, 256, 512) if gpus <= most]
@@ -142,7 +137,7 @@ def published_at(gpus: int, wire: str, model: str) -> Optional[float]:
     return None
 
 
-def show(found: Dict[str, Any]) -> None:
+def show(found: Found) -> None:
     for wire, models in found["predicted"].items():
         for model, curve in models.items():
             for gpus, share in zip(found["gpus"], curve):
@@ -156,7 +151,7 @@ def show(found: Dict[str, Any]) -> None:
         )
 
 
-def draw(found: Dict[str, Any], path: Path) -> None:
+def draw(found: Found, path: Path) -> None:
     import matplotlib  # imported here, because the numbers need none
 
     matplotlib.use("Agg")
@@ -188,21 +183,5 @@ def draw(found: Dict[str, Any], path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rueda", default=str(ROOT / "build/release/bin/rueda"))
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/figures")
-    parser.add_argument("--most", type=int, default=512, help="GPUs")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        found = compute(Simulator(arguments.rueda, Path(folder)), arguments.most)
-    show(found)
-    (arguments.out / "scaling.json").write_text(json.dumps(found, indent=1) + "\n")
-    draw(found, arguments.out / "scaling.svg")
-
-
 if __name__ == "__main__":
-    main()
+    make_figure("scaling", __doc__, 512, compute, show, draw)

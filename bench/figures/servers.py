@@ -21,17 +21,14 @@ Inputs, all published (images a second, batches of 64):
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
-ROOT = Path(__file__).resolve().parents[2]
+from output import ROOT, Found, make_figure, predict
+
 BATCH = 64
 NAMES = {"inception_v3": "Inception-V3", "resnet101": "ResNet-101", "vgg16": "VGG-16"}
 
@@ -112,7 +109,7 @@ class Simulator:
                 }
             )
         )
-        words = [self.rueda, "simulate", "--cluster", str(cluster), "--strategy", "tensorflow-servers"]
+        words = ["--cluster", str(cluster), "--strategy", "tensorflow-servers"]
         words += ["--model", str(self.inception) if model == "inception_v3" else model]
         words += ["--compute", str(1000 * BATCH / single), "--servers", str(servers)]
         words += [
@@ -122,14 +119,8 @@ class Simulator:
             "greedy",
             "--steps",
             "4",
-            "--no-split",
-            "--json",
-            "-",
         ]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            sys.exit(f"servers.py: {done.stderr}")
-        self.known[key] = float(json.loads(done.stdout)["results"][0]["efficiency"])
+        self.known[key] = predict(self.rueda, words)
         return self.known[key]
 
 
@@ -165,7 +156,8 @@ def fit_ratios(simulator: Simulator, ratios: Ratios) -> float:
     return best_gbit(error, 0.5, 60)
 
 
-def compute(simulator: Simulator, most: int) -> Dict[str, Any]:
+def compute(rueda: str, folder: Path, most: int) -> Found:
+    simulator = Simulator(rueda, folder)
     gbit = fit_hosts(simulator, FITTED)
     counts = [gpus for gpus in (1, 2, 4, 8, 16, 32, 64, 128, 256) if gpus <= most]
     curves = {
@@ -214,7 +206,7 @@ def compute(simulator: Simulator, most: int) -> Dict[str, Any]:
     }
 
 
-def draw(found: Dict[str, Any], path: Path) -> None:
+def draw(found: Found, path: Path) -> None:
     import matplotlib  # imported here, because the numbers need none
 
     matplotlib.use("Agg")
@@ -262,7 +254,7 @@ def draw(found: Dict[str, Any], path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def show(found: Dict[str, Any]) -> None:
+def show(found: Found) -> None:
     print(f"goodput fitted at 16 GPUs: {found['goodput_gbit']:.1f} Gbit/s a host")
     for model, curve in found["predicted"].items():
         points = ", ".join(f"{gpus}: {100 * e:.1f} %" for gpus, e in zip(found["gpus"], curve))
@@ -282,21 +274,5 @@ def show(found: Dict[str, Any]) -> None:
             )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rueda", default=str(ROOT / "build/release/bin/rueda"))
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/figures")
-    parser.add_argument("--most", type=int, default=256, help="GPUs of the left panel")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        found = compute(Simulator(arguments.rueda, Path(folder)), arguments.most)
-    show(found)
-    (arguments.out / "servers.json").write_text(json.dumps(found, indent=1) + "\n")
-    draw(found, arguments.out / "servers.svg")
-
-
 if __name__ == "__main__":
-    main()
+    make_figure("servers", __doc__, 256, compute, show, draw)

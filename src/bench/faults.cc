@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "bench/sizes.h"
+#include "rueda/base/numbers.h"
 
 namespace rueda::bench {
 namespace {
@@ -20,17 +20,8 @@ Status bad_fault(std::string_view text, std::string_view form) {
   return {Code::kInvalidArgument, fmt::format("{} is not {}", text, form)};
 }
 
-// All of the text, as a number.
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number{};
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 std::optional<int> index_in(std::string_view text) {
-  const std::optional<int> index = number_in<int>(text);
+  const std::optional<int> index = number_of<int>(text);
   return index && *index >= 0 ? index : std::nullopt;
 }
 
@@ -187,7 +178,7 @@ Result<std::vector<LateRank>> parse_late_ranks(std::string_view text) {
                                const std::optional<int> rank = index_in(key);
                                const bool is_percent = value.ends_with('%');
                                if (is_percent) value.remove_suffix(1);
-                               const std::optional<double> share = number_in<double>(value);
+                               const std::optional<double> share = number_of<double>(value);
                                if (!rank || !share) return std::optional<LateRank>();
                                const double times = *share / (is_percent ? 100 : 1);
                                if (!(times >= 0 && times <= kMostLate))

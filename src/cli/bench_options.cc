@@ -10,6 +10,7 @@
 
 #include "bench/sizes.h"
 #include "cli/parse_error.h"
+#include "cli/words.h"
 #include "rueda/base/nearest.h"
 #include "rueda/base/transport_names.h"
 
@@ -247,12 +248,9 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
   if (!request.command.empty() && !request.json.empty())
     return Status(Code::kInvalidArgument,
                   "--json is for what rueda bench measures itself, not for a command");
-  std::vector<std::string> reversed;  // as CLI11 wants them
-  for (auto word = arguments.begin() + 1; word != dashes; ++word)
-    reversed.insert(reversed.begin(), *word == "-np" || word->starts_with("-np=") ? "-" + *word : *word);
   // CLI11 reports by exceptions; they end here.
   try {
-    app.parse(reversed);
+    app.parse(for_parser({arguments.begin() + 1, dashes}));
   } catch (const CLI::CallForHelp&) {
     parsed.text = kBenchHelp + app.help();
     return parsed;

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "cli/numbers.h"
+#include "rueda/base/numbers.h"
 
 namespace rueda::cli {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "bench/sizes.h"
 #include "cli/commands.h"
-#include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "preflight/preflight.h"
+#include "rueda/base/numbers.h"
 
 namespace rueda::cli {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "cli/config_file.h"
 #include "cli/job_hosts.h"
-#include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
 #include "rueda/base/config_table.h"
 #include "rueda/base/limits.h"
+#include "rueda/base/numbers.h"
 #include "rueda/base/release.h"
 
 namespace rueda::cli {

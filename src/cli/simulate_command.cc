@@ -7,6 +7,7 @@
 #include "bench/sizes.h"
 #include "cli/commands.h"
 #include "cli/parse_error.h"
+#include "cli/words.h"
 #include "simulate/simulate.h"
 #include "simulate/validate.h"
 #include "timeline/output_file.h"
@@ -231,11 +232,8 @@ int simulate_command(const Arguments& arguments) {
   simulate::Request request;
   CLI::App app("", "rueda simulate");
   add_simulate_options(app, raw, request);
-  std::vector<std::string> reversed;  // as CLI11 wants them
-  for (const std::string& word : arguments)
-    reversed.insert(reversed.begin(), word == "-np" || word.starts_with("-np=") ? "-" + word : word);
   try {
-    app.parse(reversed);
+    app.parse(for_parser(arguments));
   } catch (const CLI::CallForHelp&) {
     put(kSimulateHelp + app.help());
     return 0;

@@ -11,9 +11,9 @@
 
 #include "cli/asking.h"
 #include "cli/commands.h"
-#include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "observe/gather.h"
+#include "rueda/base/numbers.h"
 #include "timeline/job.h"
 #include "timeline/make_workload.h"
 #include "timeline/output_file.h"

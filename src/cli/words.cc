@@ -26,6 +26,13 @@ std::string normalised(const std::string& word) {
   return name == "-cb" ? "--check-build" : word;
 }
 
+std::vector<std::string> for_parser(std::span<const std::string> words) {
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  for (std::string& word : reversed)
+    if (word == "-np" || word.starts_with("-np=")) word.insert(0, "-");
+  return reversed;
+}
+
 std::vector<std::string> with_assignments(std::vector<std::string> command) {
   if (std::ranges::all_of(command, is_assignment)) return {};
   if (is_assignment(command.front())) command.insert(command.begin(), "env");

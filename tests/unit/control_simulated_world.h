@@ -11,13 +11,12 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <queue>
 #include <set>
-#include <tuple>
 
 #include "control_fixture.h"
 #include "rueda/control/order.h"
 #include "rueda/control/rounds.h"
+#include "simulate/agenda.h"
 
 namespace rueda::control::simulation_test {
 
@@ -60,21 +59,16 @@ class World {
 
   // Until all ranks have finished their steps, or so much time has passed.
   void run(Nanos at_most) {
-    while (!events_.empty() && finished_ < ranks_ && events_.top().when <= at_most) {
-      const Event event = events_.top();
-      events_.pop();
-      now_ = event.when;
-      event.what();
-    }
+    while (finished_ < ranks_ && agenda_.next() <= at_most) agenda_.run_next();
   }
   // Until every rank has begun this step.
   void run_to_step(int step, Nanos at_most) {
     const auto is_there = [&](const Node& node) { return node.step >= step; };
-    while (!std::ranges::all_of(nodes_, is_there) && now_ < at_most) run(now_ + kMillisecond);
+    while (!std::ranges::all_of(nodes_, is_there) && now() < at_most) run(now() + kMillisecond);
   }
 
   [[nodiscard]] bool is_finished() const { return finished_ == ranks_; }
-  [[nodiscard]] Nanos now() const { return now_; }
+  [[nodiscard]] Nanos now() const { return agenda_.now(); }
   [[nodiscard]] int64_t messages() const { return messages_; }
   [[nodiscard]] int64_t cancelled() const { return cancelled_; }
   [[nodiscard]] const std::vector<std::string>& stalls() const { return stalls_; }
@@ -89,14 +83,6 @@ class World {
   }
 
  private:
-  struct Event {
-    Nanos when = 0;
-    uint64_t order = 0;
-    std::function<void()> what;
-    bool operator>(const Event& other) const {
-      return std::tie(when, order) > std::tie(other.when, other.order);
-    }
-  };
   using Place = std::pair<uint16_t, uint64_t>;  // generation, and place in it: the same call on all ranks
   static Place place_of(const Ordered& one) { return {one.generation, one.place}; }
   // A tensor: its set, and its name there.
@@ -144,10 +130,10 @@ class World {
     }
   };
 
-  void at(Nanos when, std::function<void()> what) { events_.push({when, next_order_++, std::move(what)}); }
+  void at(Nanos when, std::function<void()> what) { agenda_.at(when, std::move(what)); }
   void send(std::function<void()> what) {
     ++messages_;
-    at(now_ + kFlight, std::move(what));
+    at(now() + kFlight, std::move(what));
   }
 
   [[nodiscard]] static std::vector<Name> names_in(const Response& response) {
@@ -175,7 +161,7 @@ class World {
     Node& node = nodes_[rank];
     node.is_waiting = false;
     if (node.done < node.to_do.size())
-      at(now_ + node.to_do[node.done].after, [this, rank] { submit(rank); });
+      at(now() + node.to_do[node.done].after, [this, rank] { submit(rank); });
     else if (++node.step == steps_)
       ++finished_;
     else
@@ -192,7 +178,7 @@ class World {
             .request = allreduce(name, {50'000})};
     open.request.process_set = one.set;
     if (one.number != 0) open.request.numbered_at = static_cast<uint16_t>(one.name.size());
-    Planner::Decision decision = node.planner->submitted(open.operation, std::vector{&open.request}, now_);
+    Planner::Decision decision = node.planner->submitted(open.operation, std::vector{&open.request}, now());
     for (const size_t position : decision.positions) node.planned[position] = {one.set, name};
     carry_out(rank, std::move(decision.actions));
     if (!decision.is_taken) negotiate(rank, {open.request});
@@ -218,20 +204,20 @@ class World {
     start_next(rank);
     while (may_start_bucket(node)) {
       std::optional<StartBucket> started =
-          node.planner->room(now_, node.order.first_open_bucket(node.planner->started()));
+          node.planner->room(now(), node.order.first_open_bucket(node.planner->started()));
       if (!started) break;
       carry_out(rank, *started);
     }
-    carry_out(rank, node.planner->tick(now_, node.order.is_idle()));
-    if (node.planner->asks_for_wanted(now_, node.waits)) {
+    carry_out(rank, node.planner->tick(now(), node.order.is_idle()));
+    if (node.planner->asks_for_wanted(now(), node.waits)) {
       const auto waits_for_all = [&](size_t) { return node.is_waiting; };
-      carry_out(rank, node.planner->wanted(now_, node.waits, waits_for_all));
+      carry_out(rank, node.planner->wanted(now(), node.waits, waits_for_all));
     }
     if (rank == 0) coordinate();
   }
   void coordinate() {
-    for (const StallReport& report : rounds_->take_stalls(now_)) stalls_.push_back(report.text);
-    std::vector<Response> responses = rounds_->take_round(now_, nodes_[0].order.backlog());
+    for (const StallReport& report : rounds_->take_stalls(now())) stalls_.push_back(report.text);
+    std::vector<Response> responses = rounds_->take_round(now(), nodes_[0].order.backlog());
     if (responses.empty()) return;
     respond(std::move(responses));
     carry_out(0, rounds_->responded());
@@ -245,7 +231,7 @@ class World {
     Node& node = nodes_[rank];
     for (Response response : responses) {
       const bool begins = std::holds_alternative<PlanBegin>(response);
-      if (std::optional<PlannerActions> actions = node.planner->response(response, now_).value()) {
+      if (std::optional<PlannerActions> actions = node.planner->response(response, now()).value()) {
         if (begins) find_planned(node);
         carry_out(rank, std::move(*actions));
       } else
@@ -262,11 +248,11 @@ class World {
     });
   }
   void receive(Rank from, int64_t plans_begun, std::vector<Request> requests) {
-    rounds_->submitted(from, plans_begun, std::move(requests), now_, nullptr);
+    rounds_->submitted(from, plans_begun, std::move(requests), now(), nullptr);
   }
   void tick() {
     for (Rank rank = 0; rank < ranks_; ++rank) cycle(rank);
-    at(now_ + kTick, [this] { tick(); });
+    at(now() + kTick, [this] { tick(); });
   }
 
   static bool may_start_bucket(const Node& node) {
@@ -302,7 +288,7 @@ class World {
     if (std::cmp_less(++under_way.starters, under_way.members.size())) return;
     ++calls_;
     check_agreement(place, under_way.members);
-    at(now_ + kCallTime, [this, place] {
+    at(now() + kCallTime, [this, place] {
       const std::vector<Rank> members = under_way_.extract(place).mapped().members;
       for (const Rank each : members) complete(each, nodes_[each].find(place)->key);
     });
@@ -330,7 +316,7 @@ class World {
     ASSERT_TRUE(std::cmp_less(under_way->second.starters, under_way->second.members.size()))
         << "it runs on all members";
     if (--under_way->second.starters == 0) under_way_.erase(under_way);
-    at(now_ + kCancelTime, [this, rank, key = action.key] {
+    at(now() + kCancelTime, [this, rank, key = action.key] {
       ASSERT_FALSE(nodes_[rank].order.ended(key)) << "its tensors are still open";
       cycle(rank);
     });
@@ -350,7 +336,7 @@ class World {
       carry_out(0, nodes_[0].planner->on_position(rank, news).value());
       cycle(0);
     };
-    rank == 0 ? at(now_, tell) : send(tell);
+    rank == 0 ? at(now(), tell) : send(tell);
   }
   void carry_out(Rank rank, Negotiate& negotiated) { negotiate(rank, std::move(negotiated.requests)); }
   void carry_out(Rank rank, StartBucket& started) {
@@ -387,9 +373,7 @@ class World {
   SetMembers sets_;
   std::vector<Node> nodes_;
   std::unique_ptr<Rounds> rounds_;  // of rank 0
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  uint64_t next_order_ = 0;
-  Nanos now_ = 0;
+  simulate::Agenda agenda_;
   std::map<Place, UnderWay> under_way_;
   Rank finished_ = 0;
   int64_t messages_ = 0, calls_ = 0, cancelled_ = 0;

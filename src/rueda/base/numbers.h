@@ -1,11 +1,11 @@
-// Numbers of a command line. Pure.
+// Numbers as users write them. Pure.
 #pragma once
 
 #include <charconv>
 #include <optional>
 #include <string_view>
 
-namespace rueda::cli {
+namespace rueda {
 
 // Nothing: the text is no number of this type, or there is more than the number.
 template <class T>
@@ -16,4 +16,4 @@ std::optional<T> number_of(std::string_view text) {
   return value;
 }
 
-}  // namespace rueda::cli
+}  // namespace rueda
