@@ -176,13 +176,17 @@ typedef struct rueda_request {
    * after 0. The number of the first rank counts. A group whose members have a priority need not run as a
    * whole: submit a long tensor as a group of its parts, so that others can overtake between them. */
   int32_t priority;
-  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL = at once. */
+  /* RUEDA_DEVICE_MEMORY: when input may be read. An event of the framework; NULL = at once. If ready_is_stream
+   * is not 0, a stream of the device (NULL: its default stream): after what is enqueued there so far, and
+   * perhaps after some of what is enqueued next. Tensors that become ready on one stream one after the other
+   * then share an event. A stream that is captured into a graph is refused. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
   /* For names that are new in each call because they contain a running number, as "allreduce.noname.7": the
    * byte of the name at which the number begins, so that steps that recur are recognised all the same. 0: the
    * name contains none. */
   int64_t numbered_at;
+  int64_t ready_is_stream; /* see ready */
 } rueda_request;
 
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). If one of them is
@@ -199,7 +203,7 @@ RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count
 RUEDA_API int rueda_prepare(const rueda_request* request, int64_t* prepared);
 typedef struct rueda_start_item {
   int64_t prepared;
-  const void* input; /* this, output and ready: as in rueda_request */
+  const void* input; /* this, output and ready: as in rueda_request, with its ready_is_stream */
   void* output;
   void* ready;
   int64_t handle; /* set by rueda_start: as rueda_submit gives it, or 0 if this one was not started */
@@ -231,6 +235,11 @@ RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
  * The handle stays valid until rueda_release. The buffers stay borrowed until the operation has ended on the
  * device; in the order of stream, they may be written or freed from now on. */
 RUEDA_API int rueda_wait_on_stream(int64_t handle, void* stream, double timeout_s);
+/* rueda_wait_on_stream for several operations, one after the other, until one of them gives another status
+ * than RUEDA_OK, which is returned. The stream waits once for operations that were launched together. *ended:
+ * how many have given RUEDA_OK. */
+RUEDA_API int rueda_wait_all_on_stream(const int64_t* handles, int32_t count, void* stream, double timeout_s,
+                                       int32_t* ended);
 
 /* Calls done(argument) once when the operation has ended, or was launched on a device: on the engine thread,
  * or before this returns if that has already happened. The callback must be short and must not wait or shut
@@ -260,6 +269,7 @@ RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
 RUEDA_API void rueda_free(void* data);
 /* Releases the handle. A pending operation goes on, and its buffers stay borrowed until it ends. */
 RUEDA_API void rueda_release(int64_t handle);
+RUEDA_API void rueda_release_all(const int64_t* handles, int32_t count);
 /* The error of a failed operation, as one sentence. Valid until the next call of this thread. */
 RUEDA_API const char* rueda_error(int64_t handle);
 

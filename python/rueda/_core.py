@@ -110,6 +110,7 @@ class Request(Structure):
         ("ready", c_void_p),
         ("memory", c_int32),
         ("numbered_at", c_int64),
+        ("ready_is_stream", c_int64),
     ]
 
 
@@ -182,9 +183,6 @@ detach = _typed(fast, "detach", c_void_p, c_int64, c_int32)
 free = _typed(fast, "free", None, c_void_p)
 release = _typed(fast, "release", None, c_int64)
 release_on_stream = _typed(fast, "release_on_stream", c_int, c_int64, c_int32, c_void_p)
-make_event = _typed(fast, "make_event", c_int, c_int32, POINTER(c_void_p))
-record_event = _typed(fast, "record_event", c_int, c_int32, c_void_p, c_void_p)
-release_event = _typed(fast, "release_event", None, c_int32, c_void_p)
 device_of = _typed(fast, "device_of", c_int, c_void_p)
 order_streams = _typed(fast, "order_streams", c_int, c_int32, c_void_p, c_void_p)
 copy_on_stream = _typed(fast, "copy_on_stream", c_int, c_int32, c_void_p, c_void_p, c_void_p, c_size_t)

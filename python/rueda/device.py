@@ -75,32 +75,6 @@ def warn_staged(what: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-class Event:
-    """An event of a device's driver. It may be recorded again when the operations that were started with it
-    have been settled.
-    """
-
-    __slots__ = ("_device", "_release", "handle")
-
-    def __init__(self, device: int) -> None:
-        made = c_void_p()
-        self.handle: int = 0
-        check(_core.make_event(device, byref(made)))
-        self.handle = made.value or 0
-        self._device = device
-        self._release = _core.release_event  # held here: module globals may be gone at interpreter exit
-
-    def record(self, stream: int) -> None:
-        """The event happens once what is enqueued on the stream so far has run."""
-        status = _core.record_event(self._device, self.handle, stream)
-        if status != _core.OK:
-            check(status)
-
-    def __del__(self) -> None:
-        if self.handle:
-            self._release(self._device, self.handle)
-
-
 class Stream:
     """The stream in whose order a framework writes, reads and frees the memory of an operation."""
 
@@ -114,20 +88,15 @@ class Stream:
         self.handle = handle
         self._find_current = find_current
 
-    def mark(self, calls: Sequence[Call]) -> Event:
-        """Has the calls wait for what is enqueued on this stream so far. The event must live until they have
-        been settled.
-        """
-        event = Event(self.device)
-        event.record(self.handle)
+    def mark(self, calls: Sequence[Call]) -> None:
+        """Has the calls wait for what is enqueued here so far, and perhaps for some of what follows."""
         for call in calls:
-            call.ready = event.handle
-        return event
+            call.stream = self.handle
 
-    def move(self, event: Event) -> None:
-        """For an operation that starts again: takes the calling thread's stream, and marks it."""
+    def move(self) -> int:
+        """For an operation that starts again: takes the calling thread's stream."""
         self.handle = self.current()
-        event.record(self.handle)
+        return self.handle
 
     def current(self) -> int:
         """The stream on which the calling thread enqueues."""

@@ -46,8 +46,20 @@ def start(
     writes: see InFlight.
     """
     if stream is not None:
-        borrowed = [*borrowed, stream.mark(calls)]
-    number, engine_handle = operations.submit_named(calls, naming, process_set)
+        stream.mark(calls)
+    started = operations.submit_named(calls, naming, process_set)
+    return enter(started, borrowed, finish, stream, writes)
+
+
+def enter(
+    started: tuple[int, int],
+    borrowed: Any,
+    finish: Callable[[int], Any],
+    stream: Stream | None = None,
+    writes: Writes | None = None,
+) -> Handle:
+    """Makes the handle of an operation that was submitted. started: as operations.submit() returns it."""
+    number, engine_handle = started
     InFlight(engine_handle, borrowed, finish, number, stream, writes)
     handle = Handle(number)
     handle.engine_handle, handle.epoch = engine_handle, epochs.current()
@@ -61,15 +73,20 @@ def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
     return of_handle(handle).settle()
 
 
-def run_unnumbered(engine_handle: int, borrowed: Any) -> None:
-    """Waits for an operation in place that has no handle and that nobody else knows of."""
+def run_unnumbered(engine_handle: int, borrowed: Any, stream: Stream | None = None) -> None:
+    """Waits for an operation that has no handle and that nobody else knows of, and whose output its caller
+    has. stream: see start.
+    """
     try:
-        operations.wait(engine_handle)
+        if stream is None:
+            operations.wait(engine_handle)
+        else:
+            stream.wait(engine_handle)
     except HorovodInternalError:
         _core.release(engine_handle)
         raise
     except BaseException:  # from a signal handler: the engine goes on with what it borrowed
-        InFlight(engine_handle, borrowed, no_result)
+        InFlight(engine_handle, borrowed, no_result, stream=stream)
         raise
     _core.release(engine_handle)
 

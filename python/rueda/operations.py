@@ -43,7 +43,7 @@ class Call:
     postscale: float = 1.0
     device: int = -1  # where the framework has the tensor: -1 CPU, else GPU index
     memory: int = _core.HOST_MEMORY  # where input and output are
-    ready: int = 0  # device memory: the event after which input may be read; 0: at once
+    stream: int | None = None  # device memory: the stream in whose order input becomes ready; None: it is
     splits: Sequence[int] | None = None
     tag: int = 0
     priority: int = 0  # as in rueda.h
@@ -80,6 +80,11 @@ def about_to_wait() -> Iterator[None]:
         yield
     finally:
         _thread.will_wait = False
+
+
+def will_wait() -> bool:
+    """Whether this thread is about to wait for what it submits."""
+    return _thread.will_wait
 
 
 def submit(
@@ -174,7 +179,8 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str, numbered_at
         request.split_count = len(call.splits)
     request.tag = call.tag
     request.memory = call.memory
-    request.ready = call.ready
+    if call.stream is not None:
+        request.ready, request.ready_is_stream = call.stream, 1
     request.priority = call.priority
     request.numbered_at = numbered_at
 

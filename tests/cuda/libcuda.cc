@@ -315,6 +315,18 @@ CUresult attribute_of(const Allocation* memory, CUpointer_attribute attribute, v
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       *static_cast<int*>(value) = memory == nullptr ? -2 : memory->context->device;
       return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
+      const auto& allocations = Machine::get().allocations;
+      const auto is_it = [memory](const auto& entry) { return &entry.second == memory; };
+      const auto found = std::ranges::find_if(allocations, is_it);
+      if (found == allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+      if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *static_cast<size_t*>(value) = memory->bytes;
+      else
+        *static_cast<CUdeviceptr*>(value) = found->first;
+      return CUDA_SUCCESS;
+    }
   }
   return CUDA_ERROR_INVALID_VALUE;
 }

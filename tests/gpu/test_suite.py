@@ -56,6 +56,16 @@ def test_part(name, count, backend):
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+@pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
+@pytest.mark.parametrize("name, checks", [("random_programs", 1), ("compiled", 3), ("user_script", 1)])
+def test_part_of_two_ranks(name, checks, backend):
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, 2, backend)
+    assert result["backend"] == backend and len(result["checks"]) == checks
+    if name == "random_programs":
+        assert result["programs"] >= 5
+
+
+@pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
 def test_sums_from_gpu_to_gpu_have_the_bits_of_host_memory():
     result = (run_on_gpu if HAS_GPU else run_with_stand_in)("cuda_ipc", 2, "staged")
     assert result["checks"] == ["bits", "many_tensors_at_once"]
@@ -63,7 +73,7 @@ def test_sums_from_gpu_to_gpu_have_the_bits_of_host_memory():
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
-@pytest.mark.parametrize("name", ["copy_rate", "over_nccl", "resnet"])
+@pytest.mark.parametrize("name", ["copy_rate", "over_nccl", "host_costs", "resnet"])
 def test_measuring(name):
     backend = "nccl" if HAS_GPU else fake_gpu.BACKENDS[-1]
     result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, 1, backend)

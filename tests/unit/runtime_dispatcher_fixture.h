@@ -101,7 +101,8 @@ class OneRank : public testing::Test {
       backends.push_back(std::move(made));
     }
     table_ = std::make_unique<backend::BackendTable>(std::move(backends));
-    dispatcher_ = std::make_unique<Dispatcher>(0, operations_, groups_, *table_, trace_, counters_);
+    dispatcher_ = std::make_unique<Dispatcher>(0, operations_, groups_, *table_, ready_streams_, trace_,
+                                               counters_);
   }
 
   // A response of allreduces of `counts` elements each, submitted and then enqueued.
@@ -155,6 +156,7 @@ class OneRank : public testing::Test {
   FakeBackend* floats_ = nullptr;
   FakeBackend* ints_ = nullptr;
   std::unique_ptr<backend::BackendTable> table_;
+  ReadyStreams ready_streams_{nullptr};
   std::unique_ptr<Dispatcher> dispatcher_;
 };
 

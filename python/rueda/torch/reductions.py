@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional, Tuple
 
 import torch
 
 from rueda import _core, in_flight, operations, policy, repeats
+from rueda.device import Stream
 from rueda.open_operations import Repeated, Writes, writing_back
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
@@ -70,22 +70,23 @@ def _call_like(tensor: torch.Tensor, op: int, factors: tuple[float, float]) -> C
 
 
 # Prepared operations of tensors that were reduced before: each step reduces the same tensors.
-_repeats: dict[tuple[Any, ...], Callable[[ProcessSet, int, int], int]] = {}
+_repeats: dict[tuple[Any, ...], repeats.Start] = {}
 _MOST_REPEATS = 4096
 
 
-def _reduce_now(
-    tensor: torch.Tensor,
-    output: torch.Tensor,
-    name: str | None,
-    op: int,
-    factors: tuple[float, float],
-    process_set: ProcessSet,
-) -> None:
-    """allreduce_async and synchronize of one direct tensor in host memory, without the work that only handles
-    need.
+# The name, the operation, the factors before and after, and the process set.
+_Terms = Tuple[Optional[str], int, Tuple[float, float], ProcessSet]
+
+
+def _submit_direct(
+    tensor: torch.Tensor, output: torch.Tensor, terms: _Terms, will_wait: bool
+) -> tuple[tuple[int, int], Stream | None]:
+    """Starts the allreduce of one direct tensor into another. Returns what operations.submit() does, and the
+    stream.
     """
-    key = (name, tensor.dtype, tensor.shape, op, factors)
+    name, op, factors, process_set = terms
+    stream = memory.stream_of(tensor)
+    key = (name, tensor.dtype, tensor.shape, tensor.device, op, factors)
     try:
         start = _repeats.get(key)
     except TypeError:  # something that cannot be a key
@@ -93,14 +94,29 @@ def _reduce_now(
         policy.check_factors(*factors)
         raise
     if start is None:
-        start = repeats.repeat(_call_like(tensor, op, factors), "allreduce", name)
+        call = _call_like(tensor, op, factors)
+        call.stream = None if stream is None else stream.handle
+        start = repeats.repeat(call, "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()
         _repeats[key] = start
     if writing_back:
         Use([tensor], [output]).wait_for_others()
-    engine_handle = start(process_set, tensor.data_ptr(), output.data_ptr())
-    in_flight.run_unnumbered(engine_handle, (tensor, output))
+    on = 0 if stream is None else stream.handle
+    return start(process_set, tensor.data_ptr(), output.data_ptr(), on, will_wait), stream
+
+
+def _reduce_now(tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> None:
+    """allreduce_async and synchronize of one direct tensor, without the work that only handles need."""
+    (_, engine_handle), stream = _submit_direct(tensor, output, terms, True)
+    in_flight.run_unnumbered(engine_handle, (tensor, output), stream)
+
+
+def _start_direct(tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> int:
+    """The same with a handle."""
+    started, stream = _submit_direct(tensor, output, terms, operations.will_wait())
+    writes = Writes([output] if output is tensor else ())
+    return in_flight.enter(started, (tensor, output), lambda _: output, stream, writes)
 
 
 def _reduce(
@@ -114,9 +130,9 @@ def _reduce(
     """allreduce without gradients."""
     memory.check(tensor)
     factors = (prescale_factor, postscale_factor)
-    if memory.is_direct_on_host(tensor):
+    if memory.is_direct(tensor):
         output = torch.empty_like(tensor, requires_grad=False)
-        _reduce_now(tensor, output, name, op, factors, process_set)
+        _reduce_now(tensor, output, (name, op, factors, process_set))
     else:
         output = in_flight.run(allreduce_async, tensor, None, name, op, *factors, process_set)
     return output
@@ -148,6 +164,8 @@ def allreduce_async(
     memory.check(tensor)
     output = torch.empty_like(tensor, requires_grad=False)
     factors = (prescale_factor, postscale_factor)
+    if memory.is_direct(tensor):
+        return _start_direct(tensor, output, (name, op, factors, process_set))
     return _start_allreduce([tensor], [output], ("allreduce", name), op, factors, process_set)
 
 
@@ -210,6 +228,9 @@ def allreduce_async_(
     """Starts an allreduce in place and returns its handle. Works on leaf parameters that require grad."""
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
+    memory.check(tensor)
+    if memory.is_direct(tensor):
+        return _start_direct(tensor, tensor, (name, op, factors, process_set))
     tensors = [tensor]
     return _start_allreduce(tensors, tensors, ("allreduce", name), op, factors, process_set)
 
@@ -240,8 +261,8 @@ def allreduce_(
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
     memory.check(tensor)
-    if memory.is_direct_on_host(tensor):
-        _reduce_now(tensor, tensor, name, op, factors, process_set)
+    if memory.is_direct(tensor):
+        _reduce_now(tensor, tensor, (name, op, factors, process_set))
     else:
         in_flight.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
     return tensor
@@ -272,10 +293,7 @@ def prepare_allreduce_(
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
     stream = memory.stream_of(like)
-    if stream is None:
-        return Repeated(repeats.prepare(parts, process_set, "Allreduce"))
-    event = stream.mark([call for _, _, call in parts])
-    return Repeated(repeats.prepare(parts, process_set, "Allreduce", partial(stream.move, event)), stream)
+    return Repeated(repeats.prepare(parts, process_set, "Allreduce", stream), stream)
 
 
 def grouped_allreduce_async(

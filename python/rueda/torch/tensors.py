@@ -103,11 +103,6 @@ def is_direct(tensor: torch.Tensor) -> bool:
     return is_taken and not tensor.is_neg()
 
 
-def is_direct_on_host(tensor: torch.Tensor) -> bool:
-    """Whether the engine can work in the tensor's own memory, and no stream takes part."""
-    return tensor.is_cpu and not tensor.is_neg() and not devices.is_on_gpu(tensor)
-
-
 def copy_for_engine(tensor: torch.Tensor) -> torch.Tensor:
     """A direct copy of a tensor that is not direct, made after the current stream's work. It is in host
     memory if the engine does not take memory of GPUs.

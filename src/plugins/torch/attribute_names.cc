@@ -25,7 +25,6 @@ bool intern_names(AttributeNames& n) {
       {&n.address, "address"},
       {&n.count, "count"},
       {&n.checked_in, "checked_in"},
-      {&n.event, "event"},
       {&n.process_set, "process_set"},
       {&n.set_id, "_set_id"},
       {&n.device, "device"},

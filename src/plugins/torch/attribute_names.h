@@ -30,7 +30,6 @@ struct AttributeNames {
   PyObject* address = nullptr;
   PyObject* count = nullptr;
   PyObject* checked_in = nullptr;
-  PyObject* event = nullptr;
   PyObject* process_set = nullptr;
   PyObject* set_id = nullptr;
   // device.Stream

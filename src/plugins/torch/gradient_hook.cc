@@ -115,8 +115,9 @@ class Hook {
     if (!grad) return unusual();
     const std::optional<void*> address = address_of(grad.get());
     if (!address) return std::nullopt;
-    if (stream_ && !mark_ready()) return std::nullopt;
-    rueda_start_item item{number_, *address, *address, event_, 0};
+    void* on = nullptr;  // in the order of this stream the gradient becomes ready
+    if (stream_ && !take_stream(on)) return std::nullopt;
+    rueda_start_item item{number_, *address, *address, on, 0};
     if (rueda_start(&item, 1) != RUEDA_OK) return std::nullopt;  // the general way will say why
     return note_started(gradient, prepared.get(), grad.get(), item.handle);
   }
@@ -137,14 +138,12 @@ class Hook {
     if (!recurring) return unusual(), false;
     const std::optional<int64_t> address = read_int(recurring.get(), g_names.address);
     const std::optional<int64_t> count = read_int(recurring.get(), g_names.count);
-    const std::optional<int64_t> event = read_int(recurring.get(), g_names.event);
     Ref process_set = get(recurring.get(), g_names.process_set);
     Ref stream = get(prepared, g_names.stream);
     if (!process_set || !stream) return unusual(), false;
-    if (!address || !event || count != 1) return false;  // count: it travels in parts
+    if (!address || count != 1) return false;  // count: it travels in parts
     forget();
     request_ = reinterpret_cast<rueda_request*>(*address);
-    event_ = reinterpret_cast<void*>(*event);
     stream_ = stream.is_none() ? Ref() : std::move(stream);
     process_set_ = std::move(process_set);
     recurring_ = std::move(recurring);
@@ -154,12 +153,12 @@ class Hook {
 
   void forget() { rueda_forget(std::exchange(number_, 0)); }
 
-  // As Stream.move: the event happens after what is enqueued so far on the current stream, which becomes that
-  // of the operation.
-  bool mark_ready() const {
+  // As Stream.move: the current stream becomes that of the operation.
+  bool take_stream(void*& on) const {
     const std::optional<void*> now = current_stream(request_->device);
-    if (!now || rueda_record_event(request_->device, event_, *now) != RUEDA_OK) return false;
-    const Ref handle(g_python.make_int(static_cast<int64_t>(reinterpret_cast<intptr_t>(*now))));
+    if (!now) return false;
+    on = *now;
+    const Ref handle(g_python.make_int(static_cast<int64_t>(reinterpret_cast<intptr_t>(on))));
     if (handle && set(stream_.get(), g_names.handle, handle.get())) return true;
     return unusual(), false;
   }
@@ -196,7 +195,6 @@ class Hook {
   Ref prepared_;                          // that of the last step; what follows belongs to it
   Ref recurring_, stream_, process_set_;  // no stream: memory of the host
   rueda_request* request_ = nullptr;      // of recurring_
-  void* event_ = nullptr;                 // the same
   int64_t number_ = 0, epoch_ = -1;       // under which the request is prepared, and where
   int32_t set_ = 0;                       // the process set that it names there
 };
@@ -234,12 +232,27 @@ bool find_streams(Started& one) {
   return true;
 }
 
-// Waits for one slice. In memory of a device, the host waits for the launch, and both streams for the end.
-int wait_for(const Started& one) {
-  if (!one.is_on_device) return rueda_wait(one.handle, kWaitSlice);
-  const int status = rueda_wait_on_stream(one.handle, one.streams[0], kWaitSlice);
-  if (status != RUEDA_OK || one.streams[0] == one.streams[1]) return status;
-  return rueda_wait_on_stream(one.handle, one.streams[1], kWaitSlice);
+bool are_awaited_alike(const Started& one, const Started& other) {
+  return one.is_on_device == other.is_on_device && one.streams[0] == other.streams[0] &&
+         one.streams[1] == other.streams[1];
+}
+
+// Waits for one slice for those from `ended` on that are awaited alike, and counts those that have ended. In
+// memory of a device, the host waits for the launch, and both streams for the end.
+int wait_for_next(const std::vector<Started>& all, const std::vector<int64_t>& handles, size_t& ended) {
+  const Started& first = all[ended];
+  size_t end = ended + 1;
+  while (end < all.size() && are_awaited_alike(first, all[end])) ++end;
+  const auto count = static_cast<int32_t>(end - ended);
+  int32_t passed = 0, again = 0;
+  int status = rueda_wait_all_on_stream(&handles[ended], count, first.streams[0], kWaitSlice, &passed);
+  if (first.streams[0] != first.streams[1] && passed > 0) {
+    const int other = rueda_wait_all_on_stream(&handles[ended], passed, first.streams[1], kWaitSlice, &again);
+    passed = again;
+    if (other != RUEDA_OK) status = other;
+  }
+  ended += static_cast<size_t>(passed);
+  return status;
 }
 
 // Empty: something is not usual.
@@ -261,12 +274,13 @@ std::optional<Started> find_started(PyObject* gradient) {
 }
 
 // As await_gradients.
-int wait_for_all(const std::vector<Started>& all) {
+int wait_for_all(const std::vector<Started>& all, const std::vector<int64_t>& handles) {
   size_t ended = 0;
   while (ended < all.size()) {
     void* const thread = g_python.release_lock();
     int status = RUEDA_OK;
-    while (ended < all.size() && (status = wait_for(all[ended])) == RUEDA_OK) ++ended;
+    while (ended < all.size() && (status = wait_for_next(all, handles, ended)) == RUEDA_OK) {
+    }
     g_python.take_lock(thread);
     if (status != RUEDA_OK && status != RUEDA_TIMEOUT) return 0;
     if (g_python.run_signal_handlers() != 0) return -1;
@@ -331,7 +345,9 @@ int await_gradients(PyObject* gradients, int passes) {
     if (!one) return 0;
     all.push_back(std::move(*one));
   }
-  if (const int outcome = wait_for_all(all); outcome != 1) return outcome;
+  std::vector<int64_t> handles;
+  for (const Started& one : all) handles.push_back(one.handle);
+  if (const int outcome = wait_for_all(all, handles); outcome != 1) return outcome;
   const Ref left(g_python.make_int(passes));
   if (!left) return -1;
   for (const Started& one : all)

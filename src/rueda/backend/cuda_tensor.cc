@@ -1,12 +1,20 @@
 #include "rueda/backend/cuda_tensor.h"
 
+#include <algorithm>
+
 #include "rueda/memory/cuda/events.h"
 
 namespace rueda::backend {
+namespace {
+
+constexpr size_t kMostChecked = 32;  // allocations that are remembered during one call
+
+}  // namespace
 
 Status TensorChecks::check(const std::shared_ptr<const cuda::Device>& device, const Segment& segment) {
   if (device != device_) {
     current_.reset();
+    checked_.clear();
     device_ = device;
     current_.emplace(*device_);
   }
@@ -15,15 +23,24 @@ Status TensorChecks::check(const std::shared_ptr<const cuda::Device>& device, co
 }
 
 Status TensorChecks::find_fault(const Segment& segment) {
-  if (Status s = device_->check_memory(segment.input); !s.is_ok()) return s;
+  if (Status s = check_memory(segment.input); !s.is_ok()) return s;
   if (segment.output != segment.input)
-    if (Status s = device_->check_memory(segment.output); !s.is_ok()) return s;
+    if (Status s = check_memory(segment.output); !s.is_ok()) return s;
+  if (segment.memory.fault != nullptr) return *segment.memory.fault;
   void* const ready = segment.memory.ready;
   if (ready == nullptr || ready == ready_) return Status::ok();
   // A stream that waited for an event that is being captured would become a part of the graph.
   const std::optional<Status> known = cuda::outcome_of(*device_, static_cast<cuda::CUevent>(ready));
   if (known && !known->is_ok()) return *known;
   ready_ = ready;
+  return Status::ok();
+}
+
+Status TensorChecks::check_memory(const void* memory) {
+  const auto has_it = [memory](const cuda::MemoryRange& known) { return known.contains(memory); };
+  if (memory == nullptr || std::ranges::any_of(checked_, has_it)) return Status::ok();
+  if (Status s = device_->check_memory(memory); !s.is_ok()) return s;
+  if (checked_.size() < kMostChecked) checked_.push_back(device_->allocation_of(memory));
   return Status::ok();
 }
 

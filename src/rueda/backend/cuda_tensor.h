@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "rueda/backend/backend.h"
 #include "rueda/memory/cuda/device.h"
@@ -21,9 +22,11 @@ class TensorChecks {
 
  private:
   Status find_fault(const Segment& segment);
+  Status check_memory(const void* memory);
 
   std::shared_ptr<const cuda::Device> device_;
   std::optional<cuda::ScopedContext> current_;  // that of device_
+  std::vector<cuda::MemoryRange> checked_;      // allocations of device_
   void* ready_ = nullptr;                       // the last event that can be waited for
 };
 

@@ -41,7 +41,7 @@ std::vector<void*> events_of(std::span<const Segment> tensors) {
   std::vector<void*> events;
   for (const Segment& tensor : tensors) {
     void* const ready = tensor.memory.ready;
-    if (ready != nullptr && (events.empty() || events.back() != ready)) events.push_back(ready);
+    if (ready != nullptr && std::ranges::find(events, ready) == events.end()) events.push_back(ready);
   }
   return events;
 }

@@ -9,6 +9,8 @@
 
 namespace rueda {
 
+struct Status;
+
 using Rank = int32_t;   // index within a Group unless a name says "world"
 using Epoch = int64_t;  // counts the connected lives of a world: every init begins a new one
 
@@ -82,7 +84,8 @@ std::string_view name_of(MemoryKind kind);  // "host"
 struct Memory {
   MemoryKind kind = MemoryKind::kHost;
   int32_t device = -1;    // number of the accelerator; kDevice only
-  void* ready = nullptr;  // kDevice: the event after which the bytes may be read; null = at once
+  void* ready = nullptr;          // kDevice: the event after which the bytes may be read; null = at once
+  const Status* fault = nullptr;  // kDevice: why there can be no such event; the tensor cannot be used
 
   bool operator==(const Memory&) const = default;
 };

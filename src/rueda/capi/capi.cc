@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,11 +55,13 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
-// The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`, and
-// now.
-constexpr std::array<uint32_t, 4> kRequestBytes{offsetof(rueda_request, priority),
+// The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`, before
+// `ready_is_stream`, and now.
+constexpr std::array<uint32_t, 5> kRequestBytes{offsetof(rueda_request, priority),
                                                 offsetof(rueda_request, ready),
-                                                offsetof(rueda_request, numbered_at), sizeof(rueda_request)};
+                                                offsetof(rueda_request, numbered_at),
+                                                offsetof(rueda_request, ready_is_stream),
+                                                sizeof(rueda_request)};
 static_assert(std::ranges::all_of(kRequestBytes,
                                   [](uint32_t bytes) { return bytes % alignof(rueda_request) == 0; }),
               "the new field lies in the padding of the older struct; give it a type of 8 bytes");
@@ -114,7 +117,12 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   request.tag = r.tag;
   request.priority = r.priority;
   request.memory = static_cast<rueda::MemoryKind>(r.memory);
-  tensor.memory = {.kind = request.memory, .device = r.device, .ready = r.ready};
+  tensor.memory = {.kind = request.memory, .device = r.device};
+  tensor.ready_stream.is_given = r.ready_is_stream != 0 && r.memory == RUEDA_DEVICE_MEMORY;
+  if (tensor.ready_stream.is_given)
+    tensor.ready_stream.handle = r.ready;
+  else
+    tensor.memory.ready = r.ready;
   tensor.input = r.input;
   tensor.output = r.output;
   return Status::ok();
@@ -267,7 +275,7 @@ int rueda_prepare(const rueda_request* request, int64_t* prepared) {
   copy.input = copy.output = copy.ready = &copy;  // any address; starts bring their own
   Tensor tensor;
   if (const Status s = read_request(copy, tensor); !s.is_ok()) return capi::fail(s);
-  tensor.input = tensor.output = tensor.memory.ready = nullptr;
+  tensor.input = tensor.output = tensor.memory.ready = tensor.ready_stream.handle = nullptr;
   tensor.request.group_size = 1;
   const rueda::Result<int64_t> number = engine->submissions().prepare(std::move(tensor));
   if (!number.is_ok()) return capi::fail(number.status());
@@ -322,6 +330,22 @@ int rueda_wait_on_stream(int64_t handle, void* stream, double timeout_s) {
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }
 
+int rueda_wait_all_on_stream(const int64_t* handles, int32_t count, void* stream, double timeout_s,
+                             int32_t* ended) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (ended != nullptr) *ended = 0;
+  if (!engine) return capi::fail_not_initialized();
+  if (handles == nullptr || ended == nullptr || count < 0)
+    return capi::fail({Code::kInvalidArgument,
+                       "rueda_wait_all_on_stream: handles and ended must be given, and count must not be "
+                       "negative."});
+  size_t passed = 0;
+  const Status status = engine->wait_all_on_stream(std::span(handles, static_cast<size_t>(count)), stream,
+                                                   deadline_after(timeout_s), passed);
+  *ended = static_cast<int32_t>(passed);
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
 int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
@@ -368,6 +392,12 @@ void rueda_free(void* data) {
 
 void rueda_release(int64_t handle) {
   if (const std::shared_ptr<Engine> engine = capi::engine()) engine->operations().release(handle);
+}
+
+void rueda_release_all(const int64_t* handles, int32_t count) {
+  if (handles == nullptr || count <= 0) return;
+  if (const std::shared_ptr<Engine> engine = capi::engine())
+    engine->operations().release(std::span(handles, static_cast<size_t>(count)));
 }
 
 const char* rueda_error(int64_t handle) {

@@ -139,6 +139,10 @@ class Planner {
       if (const LeftOver* waiting = runner_.waiting_at(position)) f(position, *waiting);
   }
   [[nodiscard]] size_t planned_tensors() const { return runner_.tensors(); }
+  // As PlanRunner::full_bucket_of(), while a plan is active.
+  [[nodiscard]] std::optional<PlanRunner::Positions> full_bucket_of(size_t position) const {
+    return runner_.full_bucket_of(position);
+  }
   PlannerActions on_freeze(const PlanReport& news);
   PlannerActions depart(const std::string& why);
   // The operation has failed for another reason, so it is not negotiated again.

@@ -99,6 +99,15 @@ class PlanRunner {
   [[nodiscard]] const LeftOver* waiting_at(size_t position) const {
     return tensors_[position].accepted == 0 ? nullptr : &tensors_[position].waiting;
   }
+  struct Positions {
+    size_t first = 0, count = 0;
+  };
+  // The positions of the bucket that has this one, if all its tensors wait for it to start.
+  [[nodiscard]] std::optional<Positions> full_bucket_of(size_t position) const {
+    const size_t bucket = tensors_[position].bucket;
+    if (!is_full(bucket)) return std::nullopt;
+    return Positions{.first = first_[bucket], .count = ready_[bucket]};
+  }
   // This rank takes part in the bucket with this index.
   [[nodiscard]] bool has_part(size_t bucket) const { return is_mine_[bucket]; }
   // The bucket to start now, or null. first_open: the first bucket of the plan that has not ended here.

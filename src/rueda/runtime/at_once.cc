@@ -12,8 +12,10 @@ constexpr size_t kMostCopied = 256 << 10;
 
 bool may_end_at_once(const Tensor& tensor) {
   const control::TensorRequest& request = tensor.request;
-  const bool is_little = tensor.input == tensor.output || tensor.bytes() <= kMostCopied;
-  if (!is_little || request.what == Collective::kJoin || request.memory == MemoryKind::kDevice) return false;
+  const bool is_in_place = tensor.input == tensor.output;
+  // On a device only what needs no copy, and whose stream is known, in whose order it then ends.
+  if (request.memory == MemoryKind::kDevice && !(is_in_place && tensor.ready_stream.is_given)) return false;
+  if (request.what == Collective::kJoin || !(is_in_place || tensor.bytes() <= kMostCopied)) return false;
   if (request.what == Collective::kAlltoall)
     return request.splits.size() == 1 && request.splits[0] == request.shape[0];
   if (!is_reduction(request.what)) return true;

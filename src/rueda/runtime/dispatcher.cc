@@ -45,11 +45,13 @@ void mark_started(const Batch& batch, bool is_started) {
 }  // namespace
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
-                       TraceSink& trace, EngineCounters& counters, cuda::Devices* devices)
+                       ReadyStreams& ready_streams, TraceSink& trace, EngineCounters& counters,
+                       cuda::Devices* devices)
     : me_(me),
       operations_(operations),
       groups_(groups),
       backends_(backends),
+      ready_streams_(ready_streams),
       trace_(trace),
       counters_(counters),
       devices_(devices),
@@ -250,6 +252,10 @@ void Dispatcher::start(const OrderAction& action) {
   item.id = next_call_++;
   if (item.is_recorded && trace_.wants_details()) item.messages = &trace_;
   if (item.is_recorded && item.started == 0) item.started = monotonic_now();
+  // Those that left a plan before their bucket was full have none yet.
+  ready_streams_.begin();
+  for (const BatchTensor& tensor : batch.tensors)
+    if (tensor.ref) ready_streams_.mark(tensor.ref->tensor());
   if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     order_.ended(action.key);

@@ -20,6 +20,7 @@
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/ready_streams.h"
 
 namespace rueda::runtime {
 
@@ -28,7 +29,8 @@ class DispatchItem;
 class Dispatcher {
  public:
   Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
-             TraceSink& trace, EngineCounters& counters, cuda::Devices* devices = nullptr);
+             ReadyStreams& ready_streams, TraceSink& trace, EngineCounters& counters,
+             cuda::Devices* devices = nullptr);
   ~Dispatcher();
 
   void enqueue(control::Response response);
@@ -84,6 +86,7 @@ class Dispatcher {
   Operations& operations_;
   Groups& groups_;
   backend::BackendTable& backends_;
+  ReadyStreams& ready_streams_;
   TraceSink& trace_;
   EngineCounters& counters_;
   cuda::Devices* devices_;  // null: the job has none

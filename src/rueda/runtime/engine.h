@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ class Engine final : private Work {
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   // As Operations::wait_on_stream; otherwise as wait().
   Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
+  // The same for several, until one fails. ended: how many have not.
+  Status wait_all_on_stream(std::span<const int64_t> handles, void* stream, std::optional<Deadline> deadline,
+                            size_t& ended);
   // Collective over the world; blocks.
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
   Status remove_process_set(int32_t id);
@@ -83,6 +87,7 @@ class Engine final : private Work {
     bool is_recorded = false;  // if not, the record of the call says enough
   };
   Wait help(int64_t handle, std::optional<Deadline> deadline);
+  Wait help(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline);
   void note_wait(const Wait& wait);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
@@ -124,6 +129,7 @@ class Engine final : private Work {
 
   Session session_;
   EngineCounters counters_;
+  ReadyStreams ready_streams_;  // before operations_, whose events use it
   Operations operations_;
   Groups groups_;
   Recording recording_;

@@ -14,7 +14,10 @@ constexpr char kRemoveSetName[] = "process_set.remove";
 }  // namespace
 
 Engine::Wait Engine::help(int64_t handle, std::optional<Deadline> deadline) {
-  const std::shared_ptr<Operation> operation = operations_.find(handle);
+  return help(operations_.find(handle), deadline);
+}
+
+Engine::Wait Engine::help(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline) {
   if (!operation || operation->is_done) return {};
   const Wait wait{.begin = monotonic_now(), .is_recorded = !operation->is_waited_for};
   driver_.help(operation->is_done, deadline);
@@ -40,6 +43,18 @@ Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadli
   Status status = operations_.wait_on_stream(handle, stream, deadline);
   note_wait(wait);
   return status;
+}
+
+Status Engine::wait_all_on_stream(std::span<const int64_t> handles, void* stream,
+                                  std::optional<Deadline> deadline, size_t& ended) {
+  Operations::StreamWaits waits(operations_, handles, stream);
+  for (ended = 0; ended < handles.size(); ++ended) {
+    const Wait wait = help(waits.operation(ended), deadline);
+    const Status status = waits.wait(ended, deadline);
+    note_wait(wait);
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
 }
 
 Result<int32_t> Engine::add_process_set(std::vector<Rank> ranks) {

@@ -9,9 +9,10 @@
 namespace rueda::runtime {
 
 LearnedPlans::LearnedPlans(Options options, Operations& operations, Dispatcher& dispatcher,
-                           EngineCounters& counters, TraceSink& trace)
+                           ReadyStreams& ready_streams, EngineCounters& counters, TraceSink& trace)
     : operations_(operations),
       dispatcher_(dispatcher),
+      ready_streams_(ready_streams),
       counters_(counters),
       trace_(trace),
       planner_(std::move(options)) {}
@@ -23,7 +24,17 @@ control::Planner::Decision LearnedPlans::take(const std::shared_ptr<Operation>& 
   control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
   for (size_t i = 0; i < decision.positions.size(); ++i)
     waiting_[decision.positions[i]] = TensorRef{operation, i};
+  for (const size_t position : decision.positions) mark_if_full(position);
   return decision;
+}
+
+// What is enqueued behind the last tensor of a bucket is nothing that the bucket must wait for, and it may be
+// long before the bucket starts.
+void LearnedPlans::mark_if_full(size_t position) {
+  const std::optional<control::PlanRunner::Positions> full = planner_.full_bucket_of(position);
+  if (!full) return;
+  for (std::optional<TensorRef>& tensor : std::span(waiting_).subspan(full->first, full->count))
+    if (tensor && tensor->has_tensor()) ready_streams_.mark(tensor->tensor());
 }
 
 Result<std::optional<control::PlannerActions>> LearnedPlans::accept(control::Response& response) {

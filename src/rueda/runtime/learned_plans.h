@@ -14,14 +14,15 @@
 #include "rueda/control/planner.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/ready_streams.h"
 
 namespace rueda::runtime {
 
 class LearnedPlans {
  public:
   using Options = control::Planner::Options;
-  LearnedPlans(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
-               TraceSink& trace);
+  LearnedPlans(Options options, Operations& operations, Dispatcher& dispatcher, ReadyStreams& ready_streams,
+               EngineCounters& counters, TraceSink& trace);
 
   // ---- events; what they return is carried out before the next ----
   // A new operation.
@@ -58,9 +59,11 @@ class LearnedPlans {
  private:
   void forget_finished();
   void find_waiting();
+  void mark_if_full(size_t position);
 
   Operations& operations_;
   Dispatcher& dispatcher_;
+  ReadyStreams& ready_streams_;
   EngineCounters& counters_;
   TraceSink& trace_;
   control::Planner planner_;

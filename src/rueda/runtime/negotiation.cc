@@ -68,7 +68,7 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
       plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
-             parts_.counters, parts_.trace) {
+             parts_.ready_streams, parts_.counters, parts_.trace) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
@@ -81,11 +81,15 @@ Negotiation::Negotiation(Parts parts)
 bool Negotiation::take_submissions() {
   std::vector<control::Request> requests;
   parts_.operations.take_submitted(submitted_);
+  parts_.ready_streams.begin();
   for (const std::shared_ptr<Operation>& operation : submitted_) {
     control::Planner::Decision decision = plans_.take(operation);
     carry_out(std::move(decision.actions));
     if (decision.is_taken) continue;
-    for (const Tensor& tensor : operation->tensors) requests.emplace_back(tensor.request);
+    for (Tensor& tensor : operation->tensors) {
+      parts_.ready_streams.mark(tensor);
+      requests.emplace_back(tensor.request);
+    }
     if (operation->set_change) requests.emplace_back(*operation->set_change);
   }
   if (!requests.empty()) negotiate(requests);

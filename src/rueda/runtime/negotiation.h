@@ -17,6 +17,7 @@
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/learned_plans.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/ready_streams.h"
 #include "rueda/runtime/session.h"
 
 namespace rueda::runtime {
@@ -29,6 +30,7 @@ class Negotiation {
     const Groups& groups;
     Operations& operations;
     Dispatcher& dispatcher;
+    ReadyStreams& ready_streams;
     ControlChannel& channel;
     TraceSink& trace;
     EngineCounters& counters;

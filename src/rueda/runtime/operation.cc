@@ -46,8 +46,27 @@ int64_t Tensor::row_count() const {
 
 size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
 
+void Tensor::mark_ready(const Result<std::shared_ptr<cuda::Event>>& event) {
+  ready_stream.is_marked = true;
+  if (event.is_ok()) {
+    ready_stream.event = event.value();
+    memory.ready = ready_stream.event->handle();
+  } else {
+    ready_stream.fault = event.status();
+    memory.fault = &ready_stream.fault;
+  }
+}
+
+void Tensor::forget_ready() {
+  if (!ready_stream.is_given) return;
+  ready_stream = {.is_given = true};
+  memory.ready = nullptr;
+  memory.fault = nullptr;
+}
+
 void Operation::reset() {
   for (Tensor& tensor : tensors) {
+    tensor.forget_ready();
     tensor.request.shares_memory = false;
     tensor.request.after.clear();
     tensor.allocated.reset();

@@ -14,6 +14,7 @@
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
 #include "rueda/memory/cuda/device.h"
+#include "rueda/memory/cuda/events.h"
 
 namespace rueda::runtime {
 
@@ -27,6 +28,16 @@ OwnedMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte;
 // The same on a device; fails if it has no memory left.
 Result<OwnedMemory> allocate_on(const std::shared_ptr<const cuda::Device>& device, size_t bytes);
 
+// The stream of a framework in whose order the input of a tensor becomes ready, until it is marked: until an
+// event was recorded there, or cannot be.
+struct ReadyStream {
+  bool is_given = false;
+  bool is_marked = false;
+  void* handle = nullptr;
+  std::shared_ptr<cuda::Event> event = nullptr;
+  Status fault = {};
+};
+
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.
 struct Tensor {
   control::TensorRequest request;
@@ -36,6 +47,7 @@ struct Tensor {
   size_t output_bytes = 0;
   bool is_only_read = false;  // the output is the input, and its values stay: the root of a broadcast
   Memory memory;              // of both; request.memory says of which kind it is
+  ReadyStream ready_stream;   // memory.ready follows from it, if it is given
   OwnedMemory allocated;      // of that kind; set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
@@ -45,6 +57,9 @@ struct Tensor {
   // Elements of one row: the product of all dimensions but the first.
   [[nodiscard]] int64_t row_count() const;
   [[nodiscard]] size_t bytes() const;  // of the input
+  void mark_ready(const Result<std::shared_ptr<cuda::Event>>& event);
+  // The device has been told to wait, or never will be.
+  void forget_ready();
 };
 
 struct Callback {

@@ -209,16 +209,31 @@ Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
 }
 
 Status Operations::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
-  const std::shared_ptr<Operation> operation = find(handle);
-  if (!operation) return unknown_handle(handle);
-  if (Status late = until_done(*operation, deadline); !late.is_ok()) return late;
+  return StreamWaits(*this, std::span(&handle, 1), stream).wait(0, deadline);
+}
+
+Operations::StreamWaits::StreamWaits(Operations& operations, std::span<const int64_t> handles, void* stream)
+    : operations_(operations), handles_(handles), stream_(stream), found_(handles.size()) {
+  const std::lock_guard lock(operations_.mutex_);
+  for (size_t i = 0; i < handles.size(); ++i) {
+    const auto found = operations_.handles_.find(handles[i]);
+    if (found != operations_.handles_.end()) found_[i] = found->second;
+  }
+}
+
+Status Operations::StreamWaits::wait(size_t index, std::optional<Deadline> deadline) {
+  const std::shared_ptr<Operation>& operation = found_[index];
+  if (!operation) return unknown_handle(handles_[index]);
+  if (Status late = operations_.until_done(*operation, deadline); !late.is_ok()) return late;
   Status first = operation->status;
   for (const std::shared_ptr<backend::DeviceEvent>& event : operation->events) {
-    const Status made = event->make_stream_wait(stream);
+    if (std::ranges::find(waits_for_, event.get()) != waits_for_.end()) continue;
+    const Status made = event->make_stream_wait(stream_);
+    if (made.is_ok()) waits_for_.push_back(event.get());
     if (first.is_ok() && !made.is_ok())
       first = {made.code, "The stream cannot wait for operation " + operation->name() + ": " + made.why};
   }
-  if (first.is_ok() && !operation->events.empty()) is_waited_for(*operation);
+  if (first.is_ok() && !operation->events.empty()) operations_.is_waited_for(*operation);
   return first;
 }
 
@@ -250,16 +265,26 @@ std::shared_ptr<Operation> Operations::find(int64_t handle) const {
   return found == handles_.end() ? nullptr : found->second;
 }
 
-void Operations::release(int64_t handle) {
-  std::shared_ptr<Operation> last;  // destroyed outside the lock
+void Operations::release(int64_t handle) { release(std::span(&handle, 1)); }
+
+void Operations::release(std::span<const int64_t> handles) {
+  std::vector<std::shared_ptr<Operation>> last;  // destroyed outside the lock
   const std::lock_guard lock(mutex_);
+  for (const int64_t handle : handles)
+    if (std::shared_ptr<Operation> one = release_locked(handle)) last.push_back(std::move(one));
+}
+
+// What was prepared stays, for its next run.
+std::shared_ptr<Operation> Operations::release_locked(int64_t handle) {
   const auto found = handles_.find(handle);
-  if (found == handles_.end()) return;
-  last = std::move(found->second);
-  if (Prepared* const prepared = prepared_of(*last))
+  if (found == handles_.end()) return nullptr;
+  std::shared_ptr<Operation> last = std::move(found->second);
+  if (Prepared* const prepared = prepared_of(*last)) {
     prepared->handle = handles_.extract(found);
-  else
-    handles_.erase(found);
+    return prepared->operation == last ? nullptr : last;
+  }
+  handles_.erase(found);
+  return last;
 }
 
 Status Operations::on_done(int64_t handle, Callback callback) {
@@ -335,7 +360,10 @@ void Operations::finish(const TensorRef& ref, const Status& status,
     const std::lock_guard lock(mutex_);
     Operation& operation = *ref.operation;
     leave_name(operation, ref.index);
-    if (ref.has_tensor()) memory_.ended(operation, ref.index, event);
+    if (ref.has_tensor()) {
+      memory_.ended(operation, ref.index, event);
+      operation.tensors[ref.index].forget_ready();
+    }
     RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
     --operation.open;
     if (!status.is_ok() && operation.status.is_ok()) operation.status = status;

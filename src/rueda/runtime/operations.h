@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -77,6 +78,22 @@ class Operations {
   Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null if unknown
   void release(int64_t handle);
+  void release(std::span<const int64_t> handles);
+  // wait_on_stream() for several operations, one after the other: they are found at once, and the stream waits
+  // once for each event.
+  class StreamWaits {
+   public:
+    StreamWaits(Operations& operations, std::span<const int64_t> handles, void* stream);
+    [[nodiscard]] const std::shared_ptr<Operation>& operation(size_t index) const { return found_[index]; }
+    Status wait(size_t index, std::optional<Deadline> deadline);
+
+   private:
+    Operations& operations_;
+    std::span<const int64_t> handles_;
+    void* stream_;
+    std::vector<std::shared_ptr<Operation>> found_;  // [index of the handle]; null: unknown
+    std::vector<const backend::DeviceEvent*> waits_for_;
+  };
   // A thread waits for the operation from then on. True if none did before.
   bool want(const Operation& operation, Nanos from) const;
   // Calls back once when is_done: on the engine thread, or here if it is done already. Without any lock held,
@@ -111,6 +128,7 @@ class Operations {
   void leave_name(const Operation& operation, size_t index);
   // kTimeout where it is not done by then.
   Status until_done(const Operation& operation, std::optional<Deadline> deadline);
+  std::shared_ptr<Operation> release_locked(int64_t handle);  // to be destroyed without the lock
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
   bool ends_now(Operation& operation);
   std::vector<Callback> complete_locked(Operation& operation);  // to call without the lock

@@ -23,11 +23,15 @@ std::shared_ptr<Operation> Prepared::renew(const PreparedStart& start) {
     made.output_bytes = tensor.output_bytes;
     made.is_only_read = tensor.is_only_read;
     made.memory = tensor.memory;
+    made.ready_stream.is_given = tensor.ready_stream.is_given;
   }
   Tensor& next = operation->tensors.front();
   next.input = start.input;
   next.output = start.output;
-  next.memory.ready = start.ready;
+  if (next.ready_stream.is_given)
+    next.ready_stream.handle = start.ready;
+  else
+    next.memory.ready = start.ready;
   operation->open = 1;
   return last;
 }

@@ -73,6 +73,7 @@ Result<int64_t> Submissions::submit(std::vector<Tensor> tensors, bool will_wait)
   for (Tensor& tensor : tensors) {
     if (Status s = complete(tensor); !s.is_ok()) return s;
     if (Status s = check_memory(tensor, tensor.input, tensor.output); !s.is_ok()) return s;
+    if (Status s = parts_.ready_streams.accept(tensor); !s.is_ok()) return s;
     parts_.observer.check_numbers(tensor, tensor.input);
   }
   return parts_.operations.submit(std::move(tensors), !will_wait);
@@ -83,6 +84,9 @@ bool Submissions::end_now(Operation& operation) const {
   const std::span tensors(operation.tensors);
   if (parts_.trace.wants_details() || !std::ranges::all_of(tensors, may_end_at_once)) return false;
   if (!std::ranges::all_of(tensors, end_at_once)) return false;
+  for (const Tensor& tensor : tensors)
+    if (tensor.request.memory == MemoryKind::kDevice)
+      operation.events.push_back(parts_.ready_streams.end_of(tensor));
   const Tensor& first = tensors.front();
   CallTrace call{.what = first.request.what,
                  .process_set = first.request.process_set,
@@ -116,6 +120,7 @@ Result<int64_t> Submissions::start(const PreparedStart& start) {
     if (start.input == nullptr && tensor->bytes() > 0 && request.what != Collective::kBarrier)
       return Status(Code::kInvalidArgument, "The input of tensor " + request.name + " is null.");
     if (Status s = check_memory(*tensor, start.input, start.output); !s.is_ok()) return s;
+    if (Status s = parts_.ready_streams.accept(*tensor, start.ready); !s.is_ok()) return s;
     parts_.observer.check_numbers(*tensor, start.input);
   }
   return parts_.operations.start(start);

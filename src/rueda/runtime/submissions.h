@@ -12,6 +12,7 @@
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/ready_streams.h"
 
 namespace rueda::runtime {
 
@@ -23,6 +24,7 @@ class Submissions {
     const Groups& groups;
     Operations& operations;
     Observer& observer;
+    ReadyStreams& ready_streams;
     EngineCounters& counters;
     TraceSink& trace;
   };

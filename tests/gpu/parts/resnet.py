@@ -1,5 +1,7 @@
 """ResNet-50 in bfloat16 with made-up images: a plain loop, DistributedOptimizer, and DDP over NCCL.
 
+Also how long the host takes for each part of a step. RUEDA_GPU_COMPILE=1: torch.compile compiles the model.
+
 The network is that of He et al., "Deep Residual Learning for Image Recognition" (2015), with the stride in
 the 3x3 convolution as torchvision has it. RUEDA_GPU_RESNET lists the ways to measure.
 """
@@ -7,6 +9,8 @@ the 3x3 convolution as torchvision has it. RUEDA_GPU_RESNET lists the ways to me
 from __future__ import annotations
 
 import os
+import statistics
+import time
 
 import torch
 import torch.distributed as dist
@@ -16,7 +20,8 @@ from torch import nn
 import rueda.torch as hvd
 
 DEPTHS, WIDTHS = ((3, 4, 6, 3), (64, 128, 256, 512)) if not world.IS_STAND_IN else ((1,), (8,))
-BATCH, SIDE, STEPS, WARM_UP = (64, 224, 20, 8) if not world.IS_STAND_IN else (2, 32, 2, 0)
+BATCH, SIDE, STEPS, WARM_UP, ROUNDS = (64, 224, 15, 8, 3) if not world.IS_STAND_IN else (2, 32, 2, 0, 1)
+IS_COMPILED = os.environ.get("RUEDA_GPU_COMPILE") == "1"
 
 
 class Bottleneck(nn.Module):
@@ -51,48 +56,69 @@ def resnet() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
-def images_per_s(wrap) -> float:
-    """wrap(model) returns the model and the optimizer to train with."""
+def measure(way: str, wrap) -> None:
+    """Says how many images a second this way trains. wrap(model) returns the model and the optimizer to train
+    with.
+    """
     torch.manual_seed(world.RANK)
     model, optimizer = wrap(resnet().to(world.device, memory_format=torch.channels_last))
     images = torch.randn(BATCH, 3, SIDE, SIDE, device=world.device).to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (BATCH,), device=world.device)
     loss_of = nn.CrossEntropyLoss()
+    host_ms: dict = {"forward": [], "backward": [], "step": []}
 
     def step() -> None:
+        began = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast(world.device.type, dtype=torch.bfloat16):
             loss = loss_of(model(images), labels)
+        after_forward = time.perf_counter()
         loss.backward()
+        after_backward = time.perf_counter()
         optimizer.step()
+        times = (began, after_forward, after_backward, time.perf_counter())
+        for part, first, last in zip(host_ms.values(), times, times[1:]):
+            part.append((last - first) * 1e3)
 
     for _ in range(WARM_UP):
         step()
-    return round(BATCH / world.seconds_on_gpu(step, STEPS), 1)
+    rates = [BATCH / world.seconds_on_gpu(step, STEPS) for _ in range(ROUNDS)]
+    world.say(**{f"{way}_images_per_s": round(statistics.median(rates), 1)})
+    world.say(**{f"{way}_rounds": [round(rate) for rate in rates]})
+    medians = {part: round(statistics.median(times), 2) for part, times in host_ms.items()}
+    world.say(**{f"{way}_host_ms": medians})
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
+def compiled(model: nn.Module) -> nn.Module:
+    return torch.compile(model) if IS_COMPILED else model
+
+
+def plain(model: nn.Module):
+    return compiled(model), sgd(model)
+
+
 def with_rueda(model: nn.Module):
     hvd.broadcast_parameters(model.state_dict(), 0)
-    return model, hvd.DistributedOptimizer(sgd(model), model.named_parameters())
+    return compiled(model), hvd.DistributedOptimizer(sgd(model), model.named_parameters())
 
 
 def with_ddp(model: nn.Module):
-    return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), sgd(model)
+    return compiled(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)), sgd(model)
 
 
 ways = os.environ.get("RUEDA_GPU_RESNET", "plain,rueda").split(",")
 if "plain" in ways:
-    world.say(plain_images_per_s=images_per_s(lambda model: (model, sgd(model))))
+    measure("plain", plain)
 if "rueda" in ways:
     hvd.init()
     world.require_engine()
-    world.say(rueda_images_per_s=images_per_s(with_rueda))
+    measure("rueda", with_rueda)
     hvd.shutdown()
 if "ddp" in ways:
     dist.init_process_group("nccl", device_id=world.device)
-    world.say(ddp_over_nccl_images_per_s=images_per_s(with_ddp))
+    measure("ddp_over_nccl", with_ddp)
     dist.destroy_process_group()

@@ -326,7 +326,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         writes = Writes([use.writes for use in uses], at_end=bool(finishes))
         stream = group_operations.stream_for(calls)
         if stream is not None:
-            held.append([stream.mark(calls)])
+            stream.mark(calls)
         engine_handle = group_operations.submit(calls, (set_id, self._prefix, place), will_wait)
         what = f"{word} ({place} of process group {self._name})"
         operation = GroupOperation(

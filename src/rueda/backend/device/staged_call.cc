@@ -103,9 +103,12 @@ Result<bool> StagedCall::is_ready() {
 
 std::vector<std::pair<DeviceCopier*, std::vector<cuda::CUevent>>> StagedCall::awaited() const {
   std::vector<std::pair<DeviceCopier*, std::vector<cuda::CUevent>>> events;
-  for (size_t i = ready_; has_tensors_ && i < call.segments.size(); ++i)
-    if (call.segments[i].memory.ready != nullptr)
-      entry_of(events, copier_of_[i]).push_back(static_cast<cuda::CUevent>(call.segments[i].memory.ready));
+  for (size_t i = ready_; has_tensors_ && i < call.segments.size(); ++i) {
+    const auto ready = static_cast<cuda::CUevent>(call.segments[i].memory.ready);
+    if (ready == nullptr) continue;
+    std::vector<cuda::CUevent>& of_copier = entry_of(events, copier_of_[i]);
+    if (std::ranges::find(of_copier, ready) == of_copier.end()) of_copier.push_back(ready);
+  }
   return events;
 }
 

@@ -108,6 +108,18 @@ Status Device::check_memory(const void* memory) const {
               "; allocate it in the primary context, as PyTorch, JAX and CuPy do."};
 }
 
+MemoryRange Device::allocation_of(const void* memory) const {
+  const ScopedContext current(*this);
+  CUdeviceptr start = 0;
+  size_t bytes = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* values[] = {&start, &bytes};
+  if (!current.status().is_ok() ||
+      driver_->cuPointerGetAttributes(2, attributes, values, address_of(memory)) != CUDA_SUCCESS)
+    return {};
+  return {.begin = static_cast<uintptr_t>(start), .end = static_cast<uintptr_t>(start) + bytes};
+}
+
 Status Device::check_stream(CUstream stream) const {
   const ScopedContext current(*this);
   if (!current.status().is_ok()) return current.status();
@@ -123,6 +135,14 @@ Status Device::check_stream(CUstream stream) const {
             "the stream is being captured into a CUDA graph, and a collective cannot be captured; run it "
             "outside of the capture."};
   return driver_->check(asked, "use the stream");
+}
+
+bool Device::is_open_stream(CUstream stream) const {
+  CUcontext context = nullptr;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return driver_->cuStreamGetCtx(stream, &context) == CUDA_SUCCESS && context == context_ &&
+         driver_->cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 ScopedContext::ScopedContext(const Device& device) : driver_(device.driver()), context_(device.context()) {

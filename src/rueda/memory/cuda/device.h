@@ -15,6 +15,14 @@
 
 namespace rueda::cuda {
 
+struct MemoryRange {
+  uintptr_t begin = 0, end = 0;
+  [[nodiscard]] bool contains(const void* address) const {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return begin <= at && at < end;
+  }
+};
+
 class Device {
  public:
   // Initialises CUDA in this process if nobody has.
@@ -34,9 +42,14 @@ class Device {
   [[nodiscard]] size_t free_bytes() const;
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
   [[nodiscard]] Status check_memory(const void* memory) const;
+  // The allocation that the address lies in, where CUDA says so; a framework has many tensors in one.
+  [[nodiscard]] MemoryRange allocation_of(const void* memory) const;
   // Fails if the stream is being captured into a CUDA graph, or is no stream of CUDA. Null: the default
   // stream.
   [[nodiscard]] Status check_stream(CUstream stream) const;
+  // Whether the stream is known to be this device's and not to be captured, without making the device current:
+  // a default stream is that of the context that is current on this thread. The quicker question.
+  [[nodiscard]] bool is_open_stream(CUstream stream) const;
 
  private:
   Device(std::shared_ptr<const Driver> driver, int32_t ordinal)

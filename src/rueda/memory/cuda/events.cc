@@ -29,6 +29,15 @@ Result<std::unique_ptr<Event>> Event::create(std::shared_ptr<const Device> devic
   return event;
 }
 
+Status Event::record(CUstream stream) const {
+  const ScopedContext current(*device_);
+  if (!current.status().is_ok()) return current.status();
+  // An event that is recorded while its stream is captured would be a part of the graph.
+  if (!device_->is_open_stream(stream))
+    if (Status closed = device_->check_stream(stream); !closed.is_ok()) return closed;
+  return device_->driver().check(device_->driver().cuEventRecord(event_, stream), "record an event");
+}
+
 Event::~Event() {
   if (event_ == nullptr) return;
   const ScopedContext current(*device_);

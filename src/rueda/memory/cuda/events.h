@@ -26,6 +26,8 @@ class Event {
   [[nodiscard]] CUevent handle() const { return event_; }
   [[nodiscard]] const Device& device() const { return *device_; }
   [[nodiscard]] std::optional<Status> outcome() const { return outcome_of(*device_, event_); }
+  // On a stream of the event's device, of the framework or our own, which is not being captured.
+  Status record(CUstream stream) const;
 
  private:
   explicit Event(std::shared_ptr<const Device> device) : device_(std::move(device)) {}
