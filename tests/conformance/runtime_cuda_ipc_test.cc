@@ -196,7 +196,7 @@ TEST_F(CudaIpc, memory_that_cannot_be_exported_or_mapped_is_one_sentence_and_goe
   // A size of window that no other test has parked.
   cuda_test::plant("cuIpcGetMemHandle", 1, cuda::CUDA_ERROR_INVALID_VALUE);
   const std::string exported = logged_by_a_sum(
-      settings("auto", 3 << 20), [](Rank rank) { return rank; }, 1 << 18);
+      settings("auto", 3 << 20), [](Rank rank) { return rank; }, 1 << 20);
   EXPECT_THAT(exported, HasSubstr("cannot export memory of device"));
   EXPECT_EQ(count_of(exported, "pass through host memory"), 1U) << exported;
   cuda_test::plant("cuIpcOpenMemHandle", 1, cuda::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);

@@ -111,6 +111,91 @@ def test_steps_have_the_same_bits_with_either_hook():
         both_hooks(lambda options=options: train(**options))
 
 
+def convolutions():
+    """A network whose weights of two and of three dimensions have the channels last."""
+    torch.manual_seed(5)
+    flat = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 2, 1)
+    )
+    deep = torch.nn.Sequential(torch.nn.Conv3d(3, 4, 2), torch.nn.ReLU())
+    net = torch.nn.ModuleList(
+        [flat.to(memory_format=torch.channels_last), deep.to(memory_format=torch.channels_last_3d)]
+    )
+    assert sum(not parameter.is_contiguous() for parameter in net.parameters()) == 2
+    return net
+
+
+def loss_of_convolutions(net, step):
+    generator = torch.Generator().manual_seed(100 * step + hvd.rank())
+    images = torch.randn(2, 3, 6, 6, generator=generator).to(memory_format=torch.channels_last)
+    volumes = torch.randn(2, 3, 4, 4, 4, generator=generator)
+    return net[0](images).pow(2).mean() + net[1](volumes).mean()
+
+
+@on_every_rank
+def test_weights_with_the_channels_last_are_reduced_where_they_lie():
+    def train(**options):
+        net = convolutions()
+        more = {"model": net} if "cross_step" in options else {}
+        optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), **options, **more)
+        reduced = []
+        for step in range(4):
+            optimizer.zero_grad()
+            with counted() as general:
+                loss_of_convolutions(net, step).backward()
+            assert not (options == {} and step and general), general
+            optimizer.step()
+            if not more:  # else steps are made later, and gradients are taken away
+                reduced += [parameter.grad.clone() for parameter in net.parameters()]
+        if "cross_step" in options:
+            optimizer.finish()
+        return [*reduced, *(parameter.detach().clone() for parameter in net.parameters())]
+
+    usual = both_hooks(train)
+    net = convolutions()
+    for step in range(4):
+        net.zero_grad()
+        loss_of_convolutions(net, step).backward()
+        grads = [parameter.grad for parameter in net.parameters()]
+        averages = [hvd.allreduce(grad.contiguous()) for grad in grads]
+        for place, average in enumerate(averages):
+            found = usual[step * len(grads) + place]
+            assert found.stride() == grads[place].stride()
+            torch.testing.assert_close(found, average)
+        for parameter, average in zip(net.parameters(), averages):
+            parameter.grad.copy_(average)
+        if step == 0:
+            optimizer = sgd(net)
+        optimizer.step()
+    for options in ({"groups": 2}, {"op": hvd.Sum}):
+        both_hooks(lambda options=options: train(**options))
+    crossing = both_hooks(lambda: train(cross_step=True))
+    for one, other in zip(crossing, usual[-len(crossing) :]):
+        torch.testing.assert_close(one, other)
+    halved = both_hooks(lambda: train(compression=hvd.Compression.bf16))
+    for one, other in zip(halved, usual):
+        torch.testing.assert_close(one, other, rtol=5e-2, atol=1e-2)
+
+
+def test_ranks_with_the_channels_elsewhere_are_told_so():
+    """A square kernel of as many channels has the same shape in both orders."""
+    program = """
+import pytest
+import torch
+import rueda.torch as hvd
+
+hvd.init()
+layer = torch.nn.Conv2d(3, 3, 3)
+if hvd.rank() == 1:
+    layer = layer.to(memory_format=torch.channels_last)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), layer.named_parameters())
+layer(torch.ones(1, 3, 5, 5)).sum().backward()
+with pytest.raises(hvd.HorovodInternalError, match="shape"):
+    optimizer.step()
+"""
+    assert_all_succeed(launch(2, program))
+
+
 @on_every_rank
 def test_gradients_that_change_from_step_to_step_are_noticed():
     """Type, shape, memory order and sign bit of `.grad` may differ from what was prepared."""

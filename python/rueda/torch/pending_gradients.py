@@ -17,7 +17,7 @@ from rueda.torch.compression import Compression, Compressor
 from rueda.torch.overlaps import Use
 from rueda.torch.reductions import prepare_allreduce_
 from rueda.torch.sparse import empty_like
-from rueda.torch.tensors import DTYPES, is_direct
+from rueda.torch.tensors import DTYPES, in_order_of, is_direct, is_in_order_of
 
 LOST = (
     "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
@@ -61,6 +61,7 @@ class PendingGradient:
         "reduction",
         "shape",
         "sparse_dim",
+        "strides",
     )
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
@@ -77,6 +78,7 @@ class PendingGradient:
         self.prepared: Repeated | None = None  # the reduction of gradients of this type and shape
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
+        self.strides: tuple[int, ...] = ()
         self.device = -1  # as get_device() gives it
 
     def fill(self) -> torch.Tensor:
@@ -94,14 +96,16 @@ class PendingGradient:
         """Whether `send` may be called with this gradient: it is dense and direct, and needs no change."""
         if settings.compression is not Compression.none or not is_direct(grad):
             return False
-        if grad.layout != torch.strided or not grad.is_contiguous():
+        if grad.layout != torch.strided:
             return False
-        if (grad.dtype, grad.shape, grad.get_device()) != (self.dtype, self.shape, self.device):
-            if grad.dtype not in DTYPES:
-                return False  # the ordinary way reports it
+        kind = (grad.dtype, grad.shape, grad.stride(), grad.get_device())
+        if kind != (self.dtype, self.shape, self.strides, self.device):
+            if grad.dtype not in DTYPES or not is_in_order_of(self.parameter, grad):
+                return False  # the ordinary way reports the type, or sends a copy
+            _, view = in_order_of(self.parameter, grad)
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            self.prepared = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
-            self.dtype, self.shape, self.device = grad.dtype, grad.shape, grad.get_device()
+            self.prepared = prepare_allreduce_(view, *arguments, (self.priority, settings.part_bytes))
+            self.dtype, self.shape, self.strides, self.device = kind
         return True
 
     def send(self, grad: torch.Tensor) -> None:
@@ -185,7 +189,7 @@ def make_hook(
             or grad.shape != gradient.shape
             or grad.get_device() != gradient.device
             or grad.layout is not strided
-            or not grad.is_contiguous()
+            or grad.stride() != gradient.strides
             or grad.is_neg()
             or writing_back
         ):

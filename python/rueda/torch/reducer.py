@@ -28,6 +28,7 @@ from rueda.torch.pending_gradients import (
 )
 from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduce_async_, start_allreduce_
 from rueda.torch.sparse import SparseReduction
+from rueda.torch.tensors import in_order_of
 
 GroupList = list[list[torch.Tensor]]
 
@@ -335,22 +336,23 @@ class Reducer:
             gradient.send(grad)
             return
         sent, context = settings.compression.compress(grad)
-        wire = sent if sent.is_contiguous() else sent.contiguous()
+        wire, view = in_order_of(gradient.parameter, sent)
         arguments = (settings.op, settings.factors, settings.process_set, gradient.priority)
-        started = of_handle(start_allreduce_(wire, gradient.name, *arguments))
-        gradient.reduction = started.then(partial(_store, settings.compression, grad, context))
+        started = of_handle(start_allreduce_(view, gradient.name, *arguments))
+        gradient.reduction = started.then(lambda _: _store(settings.compression, grad, context, wire))
 
     def _start_group(self, gradients: list[PendingGradient]) -> None:
         settings = self._settings
         grads = [gradient.parameter.grad for gradient in gradients if gradient.parameter.grad is not None]
         sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
-        wires = [wire if wire.is_contiguous() else wire.contiguous() for wire in sent]
+        pairs = [in_order_of(grad_of.parameter, one) for grad_of, one in zip(gradients, sent)]
+        wires, views = zip(*pairs)
         name, process_set = gradients[0].name, settings.process_set
-        handle = grouped_allreduce_async_(wires, None, name, settings.op, *settings.factors, process_set)
+        handle = grouped_allreduce_async_(views, None, name, settings.op, *settings.factors, process_set)
 
-        def store_all(outputs: Sequence[torch.Tensor]) -> None:
-            for grad, context, output in zip(grads, contexts, outputs):
-                _store(settings.compression, grad, context, output)
+        def store_all(_: Sequence[torch.Tensor]) -> None:
+            for grad, context, wire in zip(grads, contexts, wires):
+                _store(settings.compression, grad, context, wire)
 
         reduction = of_handle(handle).then(store_all)
         for gradient in gradients:
@@ -374,8 +376,9 @@ class Reducer:
         gradient.reduction = of_handle(handle).then(replace)
 
 
-def _store(compression: type[Compressor], grad: torch.Tensor, context: Any, output: torch.Tensor) -> None:
+def _store(compression: type[Compressor], grad: torch.Tensor, context: Any, wire: torch.Tensor) -> None:
+    """wire: what was reduced."""
     with torch.no_grad():
-        reduced = compression.decompress(output, context)
+        reduced = compression.decompress(wire, context)
         if reduced.data_ptr() != grad.data_ptr():
             grad.copy_(reduced)

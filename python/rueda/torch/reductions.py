@@ -289,7 +289,7 @@ def prepare_allreduce_(
         call = _call_like(like, op, factors)
         call.priority = priority
         if total > 1:
-            call.shape = (min(part, count - index * part),)
+            call.shape = (min(part, count - index * part), *(1,) * (like.dim() - 1))
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
     stream = memory.stream_of(like)

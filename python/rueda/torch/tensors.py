@@ -103,6 +103,32 @@ def is_direct(tensor: torch.Tensor) -> bool:
     return is_taken and not tensor.is_neg()
 
 
+def _order_of(tensor: torch.Tensor) -> torch.memory_format:
+    """In which its memory has the elements: with the channels last, or else taken for row by row."""
+    order = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    has_channels_last = (
+        order is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=order)
+    )
+    return order if order is not None and has_channels_last else torch.contiguous_format
+
+
+def is_in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether a tensor of the same shape has its elements where `like` has them."""
+    return tensor.is_contiguous(memory_format=_order_of(like))
+
+
+def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A dense tensor with these values, itself if possible, with its elements in the order of `like`; and its
+    contiguous view for the engine.
+
+    Views of tensors with the channels last have one more dimension, of length 1. So if another rank has the
+    usual order, shapes differ, and the sum fails instead of adding elements that do not belong together.
+    """
+    order = _order_of(like)
+    dense = tensor.contiguous(memory_format=order)
+    return dense, dense if order is torch.contiguous_format else dense.movedim(1, -1).unsqueeze(-1)
+
+
 def copy_for_engine(tensor: torch.Tensor) -> torch.Tensor:
     """A direct copy of a tensor that is not direct, made after the current stream's work. It is in host
     memory if the engine does not take memory of GPUs.

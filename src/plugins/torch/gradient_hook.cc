@@ -67,20 +67,30 @@ bool has_type(const DlpackTensor& tensor, int32_t dtype) {
   return tensor.code == kTypes[dtype].code && tensor.bits == kTypes[dtype].bits && tensor.lanes == 1;
 }
 
-// Whether the tensor is contiguous, not empty, and of the type, shape and device of the request.
+// Whether memory has the elements in the order of the request's shape, and there are some. Requests for tensors
+// with the channels last have one more dimension, as tensors.in_order_of() says it.
+bool has_order(const DlpackTensor& tensor, const rueda_request& request) {
+  const int32_t last = tensor.ndim - 1;
+  const bool has_channels_last = request.ndim == tensor.ndim + 1 && request.shape[tensor.ndim] == 1 &&
+                                 (tensor.ndim == 4 || tensor.ndim == 5) && tensor.strides != nullptr;
+  if (!has_channels_last && request.ndim != tensor.ndim) return false;
+  int64_t stride = 1;
+  for (int32_t place = last; place >= 0; --place) {
+    const int32_t axis = !has_channels_last || place == 0 ? place : place == last ? 1 : place + 1;
+    const int64_t rows = tensor.shape[axis];
+    if (rows != request.shape[place] || rows == 0) return false;
+    if (rows != 1 && tensor.strides != nullptr && tensor.strides[axis] != stride) return false;
+    stride *= rows;
+  }
+  return true;
+}
+
+// Whether the tensor is dense, not empty, and of the type, shape and device of the request.
 bool fits(const DlpackTensor& tensor, const rueda_request& request) {
   const bool is_on_host = tensor.device_type == DlpackDevice::kCpu;
   if (!is_on_host && tensor.device_type != DlpackDevice::kCuda) return false;
   if (request.device != (is_on_host ? -1 : tensor.device)) return false;
-  if (tensor.ndim != request.ndim || !has_type(tensor, request.dtype)) return false;
-  int64_t stride = 1;
-  for (int32_t axis = tensor.ndim - 1; axis >= 0; --axis) {
-    const int64_t rows = tensor.shape[axis];
-    if (rows != request.shape[axis] || rows == 0) return false;
-    if (rows != 1 && tensor.strides != nullptr && tensor.strides[axis] != stride) return false;
-    stride *= rows;
-  }
-  return tensor.data != nullptr;
+  return has_type(tensor, request.dtype) && has_order(tensor, request) && tensor.data != nullptr;
 }
 
 class Hook {

@@ -19,8 +19,9 @@ bool is_default(cuda::CUstream stream) { return reinterpret_cast<uintptr_t>(stre
 
 Status CudaEvent::make_stream_wait(void* stream) {
   {
+    // CUDA is not asked how the device is: if that has failed, it says so when the stream is made to wait.
     const std::lock_guard lock(mutex_);
-    if (const auto known = outcome_locked(); known && !known->is_ok()) return *known;
+    if (outcome_ && !outcome_->is_ok()) return *outcome_;
     if (sentence_) return *sentence_;
   }
   const auto handle = static_cast<cuda::CUstream>(stream);
@@ -34,9 +35,9 @@ Status CudaEvent::make_stream_wait(void* stream) {
 }
 
 Status CudaEvent::wait_on(const cuda::Device& device, cuda::CUstream stream, const cuda::Event& event) {
-  if (Status s = device.check_stream(stream); !s.is_ok()) return s;
   const cuda::ScopedContext current(device);  // of the default stream, if that is meant
   if (!current.status().is_ok()) return current.status();
+  if (Status s = device.check_stream(stream); !s.is_ok()) return s;
   const cuda::Driver& driver = device.driver();
   return driver.check(driver.cuStreamWaitEvent(stream, event.handle(), 0), "make the stream wait");
 }

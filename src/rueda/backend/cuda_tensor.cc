@@ -26,7 +26,7 @@ Status TensorChecks::find_fault(const Segment& segment) {
   if (Status s = check_memory(segment.input); !s.is_ok()) return s;
   if (segment.output != segment.input)
     if (Status s = check_memory(segment.output); !s.is_ok()) return s;
-  if (segment.memory.fault != nullptr) return *segment.memory.fault;
+  if (segment.memory.checked != nullptr) return *segment.memory.checked;
   void* const ready = segment.memory.ready;
   if (ready == nullptr || ready == ready_) return Status::ok();
   // A stream that waited for an event that is being captured would become a part of the graph.
@@ -39,8 +39,10 @@ Status TensorChecks::find_fault(const Segment& segment) {
 Status TensorChecks::check_memory(const void* memory) {
   const auto has_it = [memory](const cuda::MemoryRange& known) { return known.contains(memory); };
   if (memory == nullptr || std::ranges::any_of(checked_, has_it)) return Status::ok();
-  if (Status s = device_->check_memory(memory); !s.is_ok()) return s;
-  if (checked_.size() < kMostChecked) checked_.push_back(device_->allocation_of(memory));
+  cuda::MemoryRange allocation;
+  const bool is_kept = checked_.size() < kMostChecked;
+  if (Status s = device_->check_memory(memory, is_kept ? &allocation : nullptr); !s.is_ok()) return s;
+  if (is_kept) checked_.push_back(allocation);
   return Status::ok();
 }
 

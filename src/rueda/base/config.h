@@ -44,7 +44,7 @@ struct Config {
   std::string gpu_operations;           // a name of gpu_operations.h; empty = the best that the ranks have
   bool hierarchical_allreduce = false;  // NCCL inside hosts, rueda between them
   int64_t staging_bytes = 8 << 20;      // of a section on its way through pinned host memory
-  std::string cuda_ipc = "off";      // whether ranks of a host map one another's device memory: auto, on, off
+  std::string cuda_ipc = "auto";     // whether ranks of a host map one another's device memory: auto, on, off
   std::string cuda_library;          // path of libcuda.so.1; empty = as the loader finds it
   std::string interface;             // network interface or address to listen on; empty = chosen
   double start_timeout_s = 30;       // time until init must have connected all ranks

@@ -48,20 +48,17 @@ size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(req
 
 void Tensor::mark_ready(const Result<std::shared_ptr<cuda::Event>>& event) {
   ready_stream.is_marked = true;
-  if (event.is_ok()) {
-    ready_stream.event = event.value();
-    memory.ready = ready_stream.event->handle();
-  } else {
-    ready_stream.fault = event.status();
-    memory.fault = &ready_stream.fault;
-  }
+  ready_stream.outcome = event.is_ok() ? Status::ok() : event.status();
+  if (event.is_ok()) ready_stream.event = event.value();
+  memory.ready = event.is_ok() ? ready_stream.event->handle() : nullptr;
+  memory.checked = &ready_stream.outcome;
 }
 
 void Tensor::forget_ready() {
   if (!ready_stream.is_given) return;
   ready_stream = {.is_given = true};
   memory.ready = nullptr;
-  memory.fault = nullptr;
+  memory.checked = nullptr;
 }
 
 void Operation::reset() {

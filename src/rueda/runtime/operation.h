@@ -35,7 +35,7 @@ struct ReadyStream {
   bool is_marked = false;
   void* handle = nullptr;
   std::shared_ptr<cuda::Event> event = nullptr;
-  Status fault = {};
+  Status outcome = {};  // of recording it
 };
 
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.

@@ -20,7 +20,7 @@ from torch import nn
 import rueda.torch as hvd
 
 DEPTHS, WIDTHS = ((3, 4, 6, 3), (64, 128, 256, 512)) if not world.IS_STAND_IN else ((1,), (8,))
-BATCH, SIDE, STEPS, WARM_UP, ROUNDS = (64, 224, 15, 8, 3) if not world.IS_STAND_IN else (2, 32, 2, 0, 1)
+BATCH, SIDE, STEPS, WARM_UP, TURNS = (64, 224, 12, 8, 5) if not world.IS_STAND_IN else (2, 32, 2, 0, 1)
 IS_COMPILED = os.environ.get("RUEDA_GPU_COMPILE") == "1"
 
 
@@ -56,37 +56,44 @@ def resnet() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
-def measure(way: str, wrap) -> None:
-    """Says how many images a second this way trains. wrap(model) returns the model and the optimizer to train
-    with.
-    """
-    torch.manual_seed(world.RANK)
-    model, optimizer = wrap(resnet().to(world.device, memory_format=torch.channels_last))
-    images = torch.randn(BATCH, 3, SIDE, SIDE, device=world.device).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (BATCH,), device=world.device)
-    loss_of = nn.CrossEntropyLoss()
-    host_ms: dict = {"forward": [], "backward": [], "step": []}
+class Loop:
+    """One way to train, with a model of its own."""
 
-    def step() -> None:
+    def __init__(self, wrap) -> None:
+        """wrap(model) returns the model and the optimizer to train with."""
+        torch.manual_seed(world.RANK)
+        self.model, self.optimizer = wrap(resnet().to(world.device, memory_format=torch.channels_last))
+        images = torch.randn(BATCH, 3, SIDE, SIDE, device=world.device)
+        self.images = images.to(memory_format=torch.channels_last)
+        self.labels = torch.randint(0, 1000, (BATCH,), device=world.device)
+        self.loss_of = nn.CrossEntropyLoss()
+        self.rates: list = []
+        self.host_ms: dict = {"forward": [], "backward": [], "step": []}
+
+    def step(self) -> None:
         began = time.perf_counter()
-        optimizer.zero_grad()
+        self.optimizer.zero_grad()
         with torch.autocast(world.device.type, dtype=torch.bfloat16):
-            loss = loss_of(model(images), labels)
+            loss = self.loss_of(self.model(self.images), self.labels)
         after_forward = time.perf_counter()
         loss.backward()
         after_backward = time.perf_counter()
-        optimizer.step()
+        self.optimizer.step()
         times = (began, after_forward, after_backward, time.perf_counter())
-        for part, first, last in zip(host_ms.values(), times, times[1:]):
+        for part, first, last in zip(self.host_ms.values(), times, times[1:]):
             part.append((last - first) * 1e3)
 
-    for _ in range(WARM_UP):
-        step()
-    rates = [BATCH / world.seconds_on_gpu(step, STEPS) for _ in range(ROUNDS)]
-    world.say(**{f"{way}_images_per_s": round(statistics.median(rates), 1)})
-    world.say(**{f"{way}_rounds": [round(rate) for rate in rates]})
-    medians = {part: round(statistics.median(times), 2) for part, times in host_ms.items()}
-    world.say(**{f"{way}_host_ms": medians})
+    def take_turn(self) -> None:
+        self.rates.append(BATCH / world.seconds_on_gpu(self.step, STEPS))
+
+    def facts(self, way: str) -> dict:
+        medians = {part: round(statistics.median(times), 2) for part, times in self.host_ms.items()}
+        rates = [round(rate, 1) for rate in self.rates]
+        return {
+            f"{way}_images_per_s": statistics.median(rates),
+            f"{way}_turns": rates,
+            f"{way}_host_ms": medians,
+        }
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -110,15 +117,25 @@ def with_ddp(model: nn.Module):
     return compiled(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)), sgd(model)
 
 
-ways = os.environ.get("RUEDA_GPU_RESNET", "plain,rueda").split(",")
-if "plain" in ways:
-    measure("plain", plain)
-if "rueda" in ways:
+WAYS = {"plain": ("plain", plain), "rueda": ("rueda", with_rueda), "ddp": ("ddp_over_nccl", with_ddp)}
+
+chosen = os.environ.get("RUEDA_GPU_RESNET", "plain,rueda").split(",")
+if "rueda" in chosen:
     hvd.init()
     world.require_engine()
-    measure("rueda", with_rueda)
-    hvd.shutdown()
-if "ddp" in ways:
+if "ddp" in chosen:
     dist.init_process_group("nccl", device_id=world.device)
-    measure("ddp_over_nccl", with_ddp)
+loops = {name: Loop(wrap) for name, wrap in (WAYS[way] for way in chosen)}
+for loop in loops.values():
+    for _ in range(WARM_UP):
+        loop.step()
+    loop.host_ms = {part: [] for part in loop.host_ms}
+for _ in range(TURNS):  # in turns, because the host has slow times
+    for loop in loops.values():
+        loop.take_turn()
+for name, loop in loops.items():
+    world.say(**loop.facts(name))
+if "ddp" in chosen:
     dist.destroy_process_group()
+if "rueda" in chosen:
+    hvd.shutdown()

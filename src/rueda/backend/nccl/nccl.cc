@@ -14,6 +14,7 @@ namespace {
 
 using nccl::Stage;
 
+constexpr Nanos kWatchEvery = 100 * kMicrosecond;  // what was launched, whether it has ended
 constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
 constexpr Nanos kAbortTime = 4 * kSecond;        // how long an abort is waited for
 constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
@@ -48,6 +49,8 @@ void NcclBackend::begin(const Call& call) {
 void NcclBackend::start(const Call& call) {
   begin(call);
   if (!broken_.is_ok()) return end(broken_);
+  std::optional<cuda::ScopedContext> context;
+  if (launch_ != nullptr) context.emplace(*launch_->gpu().device());
   const Status fault = check_tensors(*options_.devices, call_.segments, culprit_);
   if (!fault.is_ok()) return end(fault);
   Status status = enter(nccl::first_stage(call.may_be_cancelled));
@@ -314,14 +317,18 @@ Status NcclBackend::finish() {
 
 // ---- waiting, cancellation, failures ----
 
+// Each question takes CUDA's lock, for which the threads of the program wait that launch meanwhile.
 void NcclBackend::watch_launched() {
+  if (launch_ == nullptr) return;
+  const Nanos now = monotonic_now();
+  const bool waits_for_room = stage_ == Stage::kWaiting;
+  if (!waits_for_room && now < next_watch_) return;
+  next_watch_ = now + kWatchEvery;
+  const cuda::ScopedContext context(*launch_->gpu().device());
   const Status ended = launched_.watch();
   if (broken_.is_ok()) broken_ = ended;
-  if (!broken_.is_ok() || launch_ == nullptr) return;
-  const Nanos now = monotonic_now();
-  if (now < next_look_) return;
+  if (!broken_.is_ok() || now < next_look_) return;
   next_look_ = now + kLookEvery;
-  const cuda::ScopedContext context(*launch_->gpu().device());
   broken_ = communicators_.failure();
 }
 

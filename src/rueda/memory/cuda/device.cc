@@ -24,15 +24,21 @@ struct Memory {
   unsigned kind = 0;
   int ordinal = -1;
   CUcontext context = nullptr;  // null as well: memory from pools and from mapped allocations has none
+  CUdeviceptr start = 0;        // of its allocation
+  size_t bytes = 0;             // 0: it was not asked for, or is not known
 };
 
-Result<Memory> ask(const Driver& driver, const void* address) {
+// has_allocation: asks for the allocation, too, which CUDA does not know of all memory.
+Result<Memory> ask(const Driver& driver, const void* address, bool has_allocation = false) {
   Memory memory;
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                      CU_POINTER_ATTRIBUTE_CONTEXT};
-  void* values[] = {&memory.kind, &memory.ordinal, &memory.context};
-  const CUresult asked = driver.cuPointerGetAttributes(3, attributes, values, address_of(address));
+                                      CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* values[] = {&memory.kind, &memory.ordinal, &memory.context, &memory.start, &memory.bytes};
+  const CUresult asked =
+      driver.cuPointerGetAttributes(has_allocation ? 5 : 3, attributes, values, address_of(address));
   if (asked == CUDA_SUCCESS) return memory;
+  if (asked == CUDA_ERROR_INVALID_VALUE && has_allocation) return ask(driver, address);
   if (asked == CUDA_ERROR_INVALID_VALUE) return Memory{};
   return driver.check(asked,
                       "tell where the memory of a tensor is");  // as it does when the device has failed
@@ -85,13 +91,14 @@ size_t Device::free_bytes() const {
   return free;
 }
 
-Status Device::check_memory(const void* memory) const {
+Status Device::check_memory(const void* memory, MemoryRange* allocation) const {
   if (memory == nullptr) return Status::ok();
   const ScopedContext current(*this);
   if (!current.status().is_ok()) return current.status();
-  const Result<Memory> asked = ask(*driver_, memory);
+  const Result<Memory> asked = ask(*driver_, memory, allocation != nullptr);
   if (!asked.is_ok()) return asked.status();
   const Memory& known = asked.value();
+  if (allocation != nullptr) *allocation = {.begin = known.start, .end = known.start + known.bytes};
   const int32_t owner = device_of(known);
   if (owner < 0)
     return {Code::kInvalidArgument, "its memory is not memory of a CUDA device, although device " +
@@ -106,18 +113,6 @@ Status Device::check_memory(const void* memory) const {
           "its memory belongs to another CUDA context than the primary one of device " +
               std::to_string(ordinal_) +
               "; allocate it in the primary context, as PyTorch, JAX and CuPy do."};
-}
-
-MemoryRange Device::allocation_of(const void* memory) const {
-  const ScopedContext current(*this);
-  CUdeviceptr start = 0;
-  size_t bytes = 0;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  void* values[] = {&start, &bytes};
-  if (!current.status().is_ok() ||
-      driver_->cuPointerGetAttributes(2, attributes, values, address_of(memory)) != CUDA_SUCCESS)
-    return {};
-  return {.begin = static_cast<uintptr_t>(start), .end = static_cast<uintptr_t>(start) + bytes};
 }
 
 Status Device::check_stream(CUstream stream) const {

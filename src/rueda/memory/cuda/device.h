@@ -41,9 +41,9 @@ class Device {
   // How much of its memory nobody has, at this moment; 0 if the driver does not say.
   [[nodiscard]] size_t free_bytes() const;
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
-  [[nodiscard]] Status check_memory(const void* memory) const;
-  // The allocation that the address lies in, where CUDA says so; a framework has many tensors in one.
-  [[nodiscard]] MemoryRange allocation_of(const void* memory) const;
+  // allocation: becomes the one that the address lies in, empty where CUDA does not say; a framework has many
+  // tensors in one.
+  [[nodiscard]] Status check_memory(const void* memory, MemoryRange* allocation = nullptr) const;
   // Fails if the stream is being captured into a CUDA graph, or is no stream of CUDA. Null: the default
   // stream.
   [[nodiscard]] Status check_stream(CUstream stream) const;
