@@ -176,10 +176,10 @@ typedef struct rueda_request {
    * after 0. The number of the first rank counts. A group whose members have a priority need not run as a
    * whole: submit a long tensor as a group of its parts, so that others can overtake between them. */
   int32_t priority;
-  /* RUEDA_DEVICE_MEMORY: when input may be read. An event of the framework; NULL = at once. If ready_is_stream
-   * is not 0, a stream of the device (NULL: its default stream): after what is enqueued there so far, and
-   * perhaps after some of what is enqueued next. Tensors that become ready on one stream one after the other
-   * then share an event. A stream that is captured into a graph is refused. */
+  /* RUEDA_DEVICE_MEMORY: when input may be read. An event of the framework; NULL = at once. If
+   * ready_is_stream is not 0, a stream of the device (NULL: its default stream): after what is enqueued there
+   * so far, and perhaps after some of what is enqueued next. Tensors that become ready on one stream one
+   * after the other then share an event. A stream that is captured into a graph is refused. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
   /* For names that are new in each call because they contain a running number, as "allreduce.noname.7": the

@@ -82,6 +82,8 @@ def measures(parts: List[Dict[str, Any]], sharing: str = "") -> List[Measure]:
             alone = _result(passed, "nccl_alone", part["ranks"])
             found += _for_ranks(part, sharing, _against_nccl(part["result"], alone))
             found += _for_ranks(part, "", _of_host(part["result"]))
+        if part["name"].startswith("host_costs"):
+            found += _for_ranks(part, sharing, _of_gradients(part["result"]))
     for part in passed:
         if part["name"].startswith("resnet"):
             found += _for_ranks(part, sharing, _training(part["result"]))
@@ -163,6 +165,20 @@ def _of_host(ours: Dict[str, Any]) -> List[Measure]:
         )
     if "synchronize_us" in ours:
         found.append(Measure("host time for each tensor that is awaited", f"{ours['synchronize_us']} us"))
+    return found
+
+
+def _of_gradients(ours: Dict[str, Any]) -> List[Measure]:
+    """Beyond a plain loop: what the host does for a gradient in backward, and then in the step."""
+    found: List[Measure] = []
+    for key, where in (("backward", "in backward"), ("step", "in the optimizer's step")):
+        mine, theirs = (ours.get(f"gradient_{key}_{way}_us") for way in ("rueda", "ddp"))
+        if mine is None:
+            continue
+        compared = "" if theirs is None else f", DDP over NCCL {theirs} us"
+        is_met = None if theirs is None or key == "step" else mine <= theirs
+        target = "no more than DDP" if key == "backward" else ""
+        found.append(Measure(f"host time for each gradient {where}", f"{mine} us{compared}", target, is_met))
     return found
 
 

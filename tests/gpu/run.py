@@ -7,8 +7,9 @@ used where they are installed. It asks nothing. It writes gpu_report.json and gp
 part. Every part has a deadline, and the report has the error of a part that fails.
 
 It measures the rate of packing and unpacking against that of a copy, for sums and averages; sums of 64 MiB
-and of 4 bytes against NCCL alone, both one at a time and in a series; the host's time for each tensor; steps
-of ResNet-50 in bfloat16 against a plain loop and against DDP over NCCL; and how soon a killed rank is named.
+and of 4 bytes against NCCL alone, both one at a time and in a series; the host's time for each tensor, and
+for each gradient of a model beside DDP; steps of ResNet-50 in bfloat16 against a plain loop and against DDP
+over NCCL, as it is and compiled; and how soon a killed rank is named.
 One rank is measured first, then two that share the GPU. Each figure has its target beside it, whether it was
 met, and for how many ranks; a part does not fail for a target that was missed. Exit status: 0 if every part
 passed or was skipped, 1 if one failed, 2 without a GPU.
@@ -83,6 +84,7 @@ def plan_alone(has_nccl: bool) -> List[Part]:
     backend = "nccl" if has_nccl else "staged"
     parts = [over(backend, "torch_collectives", 1), over(backend, "copy_rate", 1, 40)]
     parts.append(over(backend, "over_nccl", 1, 40))
+    parts.append(over(backend, "host_costs", 1, 60, RUEDA_ELASTIC="1"))
     # One rank has hooks on its gradients only where it might get company.
     ways = "plain,rueda,ddp" if has_nccl else "plain,rueda"
     parts.append(over(backend, "resnet", 1, 90, RUEDA_ELASTIC="1", RUEDA_GPU_RESNET=ways))
@@ -99,6 +101,7 @@ def plan(nccl_ranks: int) -> List[Part]:
     parts = [over(best(2), "torch_collectives", 2)]
     if has_two:
         parts.append(over("nccl", "over_nccl", 2))
+    parts.append(over(best(2), "host_costs", 2))
     parts.append(over("staged", "cuda_ipc", 2, 40))
     for backend in sorted({best(2), "staged"}):
         parts.append(replace(over(backend, "lost_rank", 2, 40), kills_last=True))
@@ -106,7 +109,9 @@ def plan(nccl_ranks: int) -> List[Part]:
     if has_two:
         parts.append(over("nccl", "resnet", 2, 90, RUEDA_GPU_RESNET="rueda,ddp"))
         parts.append(over("nccl", "copy_rate", 2))
-    parts += [over(best(2), name, 2) for name in ("torch_distributed", "torch_training")]
+    parts += [over(best(2), name, 2) for name in ("torch_distributed", "torch_training", "random_programs")]
+    parts.append(over(best(2), "user_script", 2))
+    parts.append(over(best(2), "compiled", 2, 120))
     parts.append(checked(over("staged", "cuda_ipc", 2), 60))  # kernels that add
     parts += [over(best(4), name, 4) for name in ("torch_distributed", "torch_collectives")]
     parts += [over(best(ranks), name, ranks) for name in ("jax_programs", "cupy_arrays") for ranks in (1, 2)]
@@ -116,9 +121,17 @@ def plan(nccl_ranks: int) -> List[Part]:
     parts.append(replace(over("staged", "cuda_ipc", 2, 40, **virtual), title="cuda_ipc, expandable segments"))
     if nccl_ranks >= _MANY:  # two pretended hosts of two; NCCL must let all of them use the GPU
         parts.append(over("nccl", "hierarchical", _MANY))
+    compiled = over(best(1), "resnet", 1, 120, RUEDA_ELASTIC="1", RUEDA_GPU_COMPILE="1")
+    parts.append(replace(compiled, title="resnet, compiled"))
     if has_two:  # Adasum has something to combine
         parts.append(checked(over("nccl", "torch_collectives", 2), 90))
-    others = [("torch_collectives", 2), ("torch_training", 2), ("torch_distributed", 2)]
+    others = [
+        ("random_programs", 2),
+        ("torch_collectives", 2),
+        ("torch_training", 2),
+        ("torch_distributed", 2),
+        ("user_script", 2),
+    ]
     others += [("torch_collectives", 1), ("torch_collectives", 4)]
     return parts + [over("staged", name, ranks) for name, ranks in others if best(ranks) != "staged"]
 

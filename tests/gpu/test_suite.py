@@ -260,6 +260,8 @@ def test_the_plan_names_parts_that_exist_and_measures_one_rank_first():
         compared = {part.ranks for part in parts if part.name == "over_nccl" and part in over_nccl}
         assert compared == {1, 2} & set(range(nccl_ranks + 1))
         is_ddp = "ddp" in alone[-1].settings["RUEDA_GPU_RESNET"]
+        wanted = {"host_costs", "random_programs", "compiled", "user_script"}
+        assert wanted <= {part.name for part in parts}
         assert is_ddp == bool(nccl_ranks)
 
 
@@ -297,6 +299,16 @@ def test_a_target_is_met_up_to_its_limit_and_not_beyond():
             for ours in (99.0, 98.9)
         ]
         assert rates == [True, False]
+
+
+def test_gradients_are_compared_with_ddp():
+    costs = {"gradient_backward_rueda_us": 6.7, "gradient_step_rueda_us": 2.0}
+    alone = measure("gradient in backward", ("host_costs", costs))
+    assert alone.is_met is None and alone.value == "6.7 us"
+    for theirs, is_met in ((10.2, True), (6.6, False)):
+        found = measure("gradient in backward", ("host_costs", {**costs, "gradient_backward_ddp_us": theirs}))
+        assert found.is_met is is_met and found.value == f"6.7 us, DDP over NCCL {theirs} us"
+    assert measure("optimizer's step", ("host_costs", costs)).target == ""
 
 
 def test_ranks_that_take_turns_on_the_gpu_have_no_target_of_speed():

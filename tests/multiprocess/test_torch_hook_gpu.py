@@ -95,7 +95,7 @@ for step in range(STEPS):
         counts.append(driver.calls(name) - before[name])
     for index, gradient in enumerate(gradients):
         assert (gradient.parameter.grad.read() == total * (index + step + 1)).all(), (step, index)
-# Gradients of a bucket share what is asked of CUDA. Not in every step: a plan can be left when a rank is late.
+# Gradients of a bucket share what is asked of CUDA; not in every step, as a plan ends when a rank is late.
 assert all(min(counts) < MANY // 2 for counts in asked.values()), asked
 hvd.shutdown()
 """

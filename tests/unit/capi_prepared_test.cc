@@ -52,6 +52,30 @@ class Prepared : public testing::Test {
   }
 };
 
+TEST_F(Prepared, are_awaited_and_released_by_one_call_up_to_the_first_that_fails) {
+  constexpr size_t kTensors = 5;
+  std::vector<std::vector<float>> data(kTensors, std::vector<float>(3, 1));
+  std::vector<int64_t> handles;
+  for (size_t i = 0; i < kTensors; ++i) {
+    rueda_start_item one = item(prepare(("t" + std::to_string(i)).c_str(), 3), data[i]);
+    ASSERT_EQ(rueda_start(&one, 1), RUEDA_OK);
+    handles.push_back(one.handle);
+  }
+  int32_t ended = -1;
+  EXPECT_EQ(rueda_wait_all_on_stream(handles.data(), kTensors, nullptr, -1, &ended), RUEDA_OK);
+  EXPECT_EQ(ended, kTensors);
+  for (const auto& values : data) EXPECT_THAT(values, Each(2.0F));
+  rueda_release(handles[3]);
+  EXPECT_EQ(rueda_wait_all_on_stream(handles.data(), kTensors, nullptr, -1, &ended), RUEDA_INVALID_ARGUMENT);
+  EXPECT_EQ(ended, 3) << "those before the unknown one have ended";
+  EXPECT_THAT(rueda_last_error(), HasSubstr("Handle " + std::to_string(handles[3])));
+  rueda_release_all(handles.data(), kTensors);
+  for (const int64_t handle : handles) EXPECT_EQ(rueda_poll(handle), -1);
+  EXPECT_EQ(rueda_wait_all_on_stream(handles.data(), 0, nullptr, -1, &ended), RUEDA_OK);
+  EXPECT_EQ(rueda_wait_all_on_stream(nullptr, 1, nullptr, -1, &ended), RUEDA_INVALID_ARGUMENT);
+  EXPECT_EQ(rueda_wait_all_on_stream(handles.data(), 1, nullptr, -1, nullptr), RUEDA_INVALID_ARGUMENT);
+}
+
 TEST_F(Prepared, run_again_and_again_several_at_a_time_each_as_an_operation_of_its_own) {
   constexpr size_t kTensors = 20;
   std::vector<std::vector<float>> data(kTensors, std::vector<float>(3, 1));

@@ -55,7 +55,7 @@ class Launched : public testing::Test {
   }
   Status wait(int64_t handle) { return operations_.wait(handle, Deadline::after(0)); }
   Status wait_on_stream(int64_t handle) {
-    return operations_.wait_on_stream(handle, stream_, Deadline::after(0));
+    return Operations::StreamWaits(operations_, std::span(&handle, 1), stream_).wait(0, Deadline::after(0));
   }
 
   Operations operations_{[] {}};

@@ -101,8 +101,8 @@ class OneRank : public testing::Test {
       backends.push_back(std::move(made));
     }
     table_ = std::make_unique<backend::BackendTable>(std::move(backends));
-    dispatcher_ = std::make_unique<Dispatcher>(0, operations_, groups_, *table_, ready_streams_, trace_,
-                                               counters_);
+    dispatcher_ =
+        std::make_unique<Dispatcher>(0, operations_, groups_, *table_, ready_streams_, trace_, counters_);
   }
 
   // A response of allreduces of `counts` elements each, submitted and then enqueued.

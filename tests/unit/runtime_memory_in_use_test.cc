@@ -186,7 +186,9 @@ TEST_F(SharedTensors, a_launched_call_is_waited_for_until_its_event_has_happened
   first.tensor().is_started = true;
   operations_.finish(first, Status::ok(), event);
   EXPECT_EQ(operations_.turn_of(second), Turn::kAfterDevice);
-  ASSERT_TRUE(operations_.wait_on_stream(handles_[0], nullptr, std::nullopt).is_ok());
+  ASSERT_TRUE(Operations::StreamWaits(operations_, std::span(&handles_[0], 1), nullptr)
+                  .wait(0, std::nullopt)
+                  .is_ok());
   EXPECT_EQ(operations_.turn_of(second), Turn::kAfterDevice) << "it was submitted before the stream waited";
   const TensorRef third = submit("third", {0, 10});
   event->has_happened = true;
@@ -202,7 +204,9 @@ TEST_F(SharedTensors, after_a_wait_on_a_stream_the_order_of_the_stream_is_enough
   EXPECT_EQ(operations_.turn_of(before), Turn::kAfterDevice);
   operations_.finish(before, Status::ok(), event);
   operations_.finish(submit("other", {200, 100}), Status::ok(), event);
-  ASSERT_TRUE(operations_.wait_on_stream(handles_.back(), nullptr, std::nullopt).is_ok());
+  ASSERT_TRUE(Operations::StreamWaits(operations_, std::span(&handles_.back(), 1), nullptr)
+                  .wait(0, std::nullopt)
+                  .is_ok());
   event->questions = 0;
   EXPECT_EQ(operations_.turn_of(submit("after the wait", {200, 100})), Turn::kNow);
   EXPECT_EQ(event->questions, 0) << "the host does not wait for the device";

@@ -67,8 +67,8 @@ bool has_type(const DlpackTensor& tensor, int32_t dtype) {
   return tensor.code == kTypes[dtype].code && tensor.bits == kTypes[dtype].bits && tensor.lanes == 1;
 }
 
-// Whether memory has the elements in the order of the request's shape, and there are some. Requests for tensors
-// with the channels last have one more dimension, as tensors.in_order_of() says it.
+// Whether memory has the elements in the order of the request's shape, and there are some. Requests for
+// tensors with the channels last have one more dimension, as tensors.in_order_of() says it.
 bool has_order(const DlpackTensor& tensor, const rueda_request& request) {
   const int32_t last = tensor.ndim - 1;
   const bool has_channels_last = request.ndim == tensor.ndim + 1 && request.shape[tensor.ndim] == 1 &&

@@ -127,12 +127,12 @@ void add_gpus(std::vector<ConfigEntry>& table) {
                "Section of a call on GPU tensors that passes through pinned host memory while others "
                "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
               &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
-  table.push_back(
-      text({"cuda_ipc", "RUEDA_CUDA_IPC", "", "",
-            "Whether ranks of one host that stage GPU tensors exchange sums and broadcasts from GPU to GPU, "
-            "in memory that they map of one another (rank 0's setting applies). auto: calls of 4 MiB and more, "
-            "where mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
-           &Config::cuda_ipc, "auto|on|off"));
+  table.push_back(text(
+      {"cuda_ipc", "RUEDA_CUDA_IPC", "", "",
+       "Whether ranks of one host that stage GPU tensors exchange sums and broadcasts from GPU to GPU, "
+       "in memory that they map of one another (rank 0's setting applies). auto: calls of 4 MiB and more, "
+       "where mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
+      &Config::cuda_ipc, "auto|on|off"));
   table.back().parse = parse_cuda_ipc;
 }
 

@@ -85,7 +85,8 @@ struct Memory {
   MemoryKind kind = MemoryKind::kHost;
   int32_t device = -1;    // number of the accelerator; kDevice only
   void* ready = nullptr;  // kDevice: the event after which the bytes may be read; null = at once
-  // kDevice: whether it can be waited for, or why not; then the tensor cannot be used. Null: nobody has asked.
+  // kDevice: whether it can be waited for, or why not; then the tensor cannot be used. Null: nobody has
+  // asked.
   const Status* checked = nullptr;
 
   bool operator==(const Memory&) const = default;

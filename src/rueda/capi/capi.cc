@@ -55,13 +55,11 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
-// The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`, before
-// `ready_is_stream`, and now.
-constexpr std::array<uint32_t, 5> kRequestBytes{offsetof(rueda_request, priority),
-                                                offsetof(rueda_request, ready),
-                                                offsetof(rueda_request, numbered_at),
-                                                offsetof(rueda_request, ready_is_stream),
-                                                sizeof(rueda_request)};
+// The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`,
+// before `ready_is_stream`, and now.
+constexpr std::array<uint32_t, 5> kRequestBytes{
+    offsetof(rueda_request, priority), offsetof(rueda_request, ready), offsetof(rueda_request, numbered_at),
+    offsetof(rueda_request, ready_is_stream), sizeof(rueda_request)};
 static_assert(std::ranges::all_of(kRequestBytes,
                                   [](uint32_t bytes) { return bytes % alignof(rueda_request) == 0; }),
               "the new field lies in the padding of the older struct; give it a type of 8 bytes");

@@ -247,6 +247,8 @@ Status prepare_batch(Batch& batch, cuda::Devices* devices) {
     segment.input = tensor.ref->tensor().input;
     segment.output = tensor.ref->tensor().output;
     segment.memory = tensor.ref->tensor().memory;
+    const ReadyStream& stream = tensor.ref->tensor().ready_stream;
+    if (stream.is_marked) segment.memory.checked = &stream.outcome;
   }
   return Status::ok();
 }

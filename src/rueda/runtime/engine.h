@@ -42,7 +42,7 @@ class Engine final : private Work {
   [[nodiscard]] Submissions& submissions() { return submissions_; }
   // As Operations::wait(). Meanwhile the caller does the engine's work, unless another thread does it.
   Status wait(int64_t handle, std::optional<Deadline> deadline);
-  // As Operations::wait_on_stream; otherwise as wait().
+  // As Operations::StreamWaits; otherwise as wait().
   Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
   // The same for several, until one fails. ended: how many have not.
   Status wait_all_on_stream(std::span<const int64_t> handles, void* stream, std::optional<Deadline> deadline,
@@ -81,14 +81,9 @@ class Engine final : private Work {
  private:
   explicit Engine(Session session);
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
-  // When a thread of the program began to wait for an operation.
-  struct Wait {
-    Nanos begin = 0;           // 0: it was done already
-    bool is_recorded = false;  // if not, the record of the call says enough
-  };
-  Wait help(int64_t handle, std::optional<Deadline> deadline);
-  Wait help(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline);
-  void note_wait(const Wait& wait);
+  template <class F>
+  Status wait_for(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline,
+                  const F& wait);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
   // ---- what the driver drives ----

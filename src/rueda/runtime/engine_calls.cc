@@ -13,46 +13,37 @@ constexpr char kRemoveSetName[] = "process_set.remove";
 
 }  // namespace
 
-Engine::Wait Engine::help(int64_t handle, std::optional<Deadline> deadline) {
-  return help(operations_.find(handle), deadline);
-}
-
-Engine::Wait Engine::help(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline) {
-  if (!operation || operation->is_done) return {};
-  const Wait wait{.begin = monotonic_now(), .is_recorded = !operation->is_waited_for};
+// wait(): until the operation is done. Before, this thread does the engine's work for it if it can.
+template <class F>
+Status Engine::wait_for(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline,
+                        const F& wait) {
+  if (!operation || operation->is_done) return wait();
+  const Nanos begin = monotonic_now();
+  const bool is_recorded = !operation->is_waited_for;  // if not, the record of the call says enough
   driver_.help(operation->is_done, deadline);
-  return wait;
-}
-
-void Engine::note_wait(const Wait& wait) {
-  if (wait.begin == 0) return;
+  Status status = wait();
   const Nanos end = monotonic_now();
-  counters_.meters->waited_for_operation(end - wait.begin);
-  if (wait.is_recorded && recording_.is_on()) recording_.waited(wait.begin, end);
+  counters_.meters->waited_for_operation(end - begin);
+  if (is_recorded && recording_.is_on()) recording_.waited(begin, end);
+  return status;
 }
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
-  const Wait wait = help(handle, deadline);
-  Status status = operations_.wait(handle, deadline);
-  note_wait(wait);
-  return status;
+  return wait_for(operations_.find(handle), deadline, [&] { return operations_.wait(handle, deadline); });
 }
 
 Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
-  const Wait wait = help(handle, deadline);
-  Status status = operations_.wait_on_stream(handle, stream, deadline);
-  note_wait(wait);
-  return status;
+  size_t ended = 0;
+  return wait_all_on_stream(std::span(&handle, 1), stream, deadline, ended);
 }
 
 Status Engine::wait_all_on_stream(std::span<const int64_t> handles, void* stream,
                                   std::optional<Deadline> deadline, size_t& ended) {
   Operations::StreamWaits waits(operations_, handles, stream);
   for (ended = 0; ended < handles.size(); ++ended) {
-    const Wait wait = help(waits.operation(ended), deadline);
-    const Status status = waits.wait(ended, deadline);
-    note_wait(wait);
-    if (!status.is_ok()) return status;
+    const auto wait_for_one = [&] { return waits.wait(ended, deadline); };
+    if (Status status = wait_for(waits.operation(ended), deadline, wait_for_one); !status.is_ok())
+      return status;
   }
   return Status::ok();
 }

@@ -51,14 +51,12 @@ void Tensor::mark_ready(const Result<std::shared_ptr<cuda::Event>>& event) {
   ready_stream.outcome = event.is_ok() ? Status::ok() : event.status();
   if (event.is_ok()) ready_stream.event = event.value();
   memory.ready = event.is_ok() ? ready_stream.event->handle() : nullptr;
-  memory.checked = &ready_stream.outcome;
 }
 
 void Tensor::forget_ready() {
   if (!ready_stream.is_given) return;
   ready_stream = {.is_given = true};
   memory.ready = nullptr;
-  memory.checked = nullptr;
 }
 
 void Operation::reset() {

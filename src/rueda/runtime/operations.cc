@@ -208,10 +208,6 @@ Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   return outcome;
 }
 
-Status Operations::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
-  return StreamWaits(*this, std::span(&handle, 1), stream).wait(0, deadline);
-}
-
 Operations::StreamWaits::StreamWaits(Operations& operations, std::span<const int64_t> handles, void* stream)
     : operations_(operations), handles_(handles), stream_(stream), found_(handles.size()) {
   const std::lock_guard lock(operations_.mutex_);

@@ -74,13 +74,11 @@ class Operations {
   // An operation is pending until its events have happened.
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
-  // Waits until the operation is done, and makes the stream wait for its events, also where it has failed.
-  Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null if unknown
   void release(int64_t handle);
   void release(std::span<const int64_t> handles);
-  // wait_on_stream() for several operations, one after the other: they are found at once, and the stream waits
-  // once for each event.
+  // Waits for operations one after the other, until each is done, and makes a stream wait for its events,
+  // also where it has failed. They are found at once, and the stream waits once for each event.
   class StreamWaits {
    public:
     StreamWaits(Operations& operations, std::span<const int64_t> handles, void* stream);
@@ -128,7 +126,7 @@ class Operations {
   void leave_name(const Operation& operation, size_t index);
   // kTimeout where it is not done by then.
   Status until_done(const Operation& operation, std::optional<Deadline> deadline);
-  std::shared_ptr<Operation> release_locked(int64_t handle);  // to be destroyed without the lock
+  std::shared_ptr<Operation> release_locked(int64_t handle);           // to be destroyed without the lock
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
   bool ends_now(Operation& operation);
   std::vector<Callback> complete_locked(Operation& operation);  // to call without the lock

@@ -47,7 +47,8 @@ void ReadyStreams::mark(Tensor& tensor) {
   tensor.mark_ready(known->event);
 }
 
-// Most programs wait on the stream that they gave, where nothing is to be done. An event is recorded for others.
+// Most programs wait on the stream that they gave, where nothing is to be done. An event is recorded for
+// others.
 class ReadyStreams::End final : public backend::DeviceEvent {
  public:
   End(ReadyStreams& streams, const Tensor& tensor)

@@ -9,8 +9,8 @@ namespace rueda::backend {
 namespace {
 
 // A smaller call passes through pinned memory: there it needs one host sync, here three.
-// Two ranks that took turns on one H100 needed 1.2 ms for a call of any size up to 8 MiB, and 0.74, 1.4 and 2.7
-// ms through host memory for 2, 4 and 8 MiB.
+// Two ranks that took turns on one H100 needed 1.2 ms for a call of any size up to 8 MiB, and 0.74, 1.4
+// and 2.7 ms through host memory for 2, 4 and 8 MiB.
 constexpr size_t kLargeBytes = 4 << 20;
 
 std::string describe(const Group& group) {

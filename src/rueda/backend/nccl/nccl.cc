@@ -15,9 +15,9 @@ namespace {
 using nccl::Stage;
 
 constexpr Nanos kWatchEvery = 100 * kMicrosecond;  // what was launched, whether it has ended
-constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
-constexpr Nanos kAbortTime = 4 * kSecond;        // how long an abort is waited for
-constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
+constexpr Nanos kLookEvery = 10 * kMillisecond;    // at the communicators, for members that were lost
+constexpr Nanos kAbortTime = 4 * kSecond;          // how long an abort is waited for
+constexpr Nanos kFinishTime = 5 * kSecond;         // the same for an orderly end
 
 }  // namespace
 

@@ -141,7 +141,7 @@ class NcclBackend final : public Backend, public Cancellation {
   std::vector<Done> done_;
   Nanos next_look_ = 0;  // at the communicators
   Nanos next_watch_ = 0;
-  Status broken_;        // why nothing can run any more
+  Status broken_;  // why nothing can run any more
 };
 
 }  // namespace rueda::backend
