@@ -179,7 +179,8 @@ typedef struct rueda_request {
   /* RUEDA_DEVICE_MEMORY: when input may be read. An event of the framework; NULL = at once. If
    * ready_is_stream is not 0, a stream of the device (NULL: its default stream): after what is enqueued there
    * so far, and perhaps after some of what is enqueued next. Tensors that become ready on one stream one
-   * after the other then share an event. A stream that is captured into a graph is refused. */
+   * after the other then share an event. A stream that is captured into a graph is refused. The stream must
+   * live until the operation was launched, in a job of one rank until its handle is released. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
   /* For names that are new in each call because they contain a running number, as "allreduce.noname.7": the
@@ -211,7 +212,7 @@ typedef struct rueda_start_item {
 /* Submits prepared operations, each as one of its own, with less work than rueda_submit: no name is read and,
  * from the second run on, no memory is allocated. items: as many as count. An operation that has not ended
  * cannot start again. If one is refused, the status says why; those before it have started, and those behind
- * it have not. Any thread; returns at once. */
+ * it have not. As a stream, the per-thread default stream is refused. Any thread; returns at once. */
 RUEDA_API int rueda_start(rueda_start_item* items, int32_t count);
 /* Forgets what was prepared. A run under way goes on. */
 RUEDA_API void rueda_forget(int64_t prepared);
@@ -269,6 +270,7 @@ RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
 RUEDA_API void rueda_free(void* data);
 /* Releases the handle. A pending operation goes on, and its buffers stay borrowed until it ends. */
 RUEDA_API void rueda_release(int64_t handle);
+/* The same for several. */
 RUEDA_API void rueda_release_all(const int64_t* handles, int32_t count);
 /* The error of a failed operation, as one sentence. Valid until the next call of this thread. */
 RUEDA_API const char* rueda_error(int64_t handle);

@@ -1,4 +1,4 @@
-"""Operations in the memory of a device: whether the engine takes it, ready events, and streams that wait.
+"""Operations in the memory of a device: whether the engine takes it, and the streams in whose order it does.
 
 A front end names the stream in whose order its framework writes, reads and frees the memory of an operation.
 The input is read after what was enqueued there before the start. Whoever takes the result makes a stream wait

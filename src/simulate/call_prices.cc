@@ -87,17 +87,17 @@ size_t CallPrices::messages_of(const schedule::Algorithm& algorithm, const sched
   return static_cast<size_t>(std::ranges::count_if(one.steps, is_send)) * layout_.topology.host_of.size();
 }
 
-// All ranks begin at 0.
-double CallPrices::run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
-                       Traffic::Use& busy_us) const {
+// All ranks begin all calls at 0.
+CallPrices::Run CallPrices::run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
+                                size_t calls) const {
   const schedule::Topology& topology = layout_.topology;
   Traffic traffic(layout_.network, topology.host_of, topology.reduce_gbps, core_costs(layout_, costs_));
   const std::vector<double> starts(topology.host_of.size());
-  double last = 0;
-  for (const Traffic::Ended& one : run_alone(traffic, build(algorithm, spec), starts))
-    last = std::max(last, one.at_us);
-  busy_us = traffic.use();
-  return last;
+  Run run;
+  for (const Traffic::Ended& one : run_alone(traffic, build(algorithm, spec), starts, calls))
+    run.us = std::max(run.us, one.at_us);
+  run.busy_us = traffic.use();
+  return run;
 }
 
 CallPrice CallPrices::price(const schedule::Spec& spec) {
@@ -108,12 +108,22 @@ CallPrice CallPrices::price(const schedule::Spec& spec) {
   if (messages_of(algorithm, spec) > kMostMessages) {
     price = price_as_on_fewer_hosts(algorithm, spec, small);
   } else {
-    Traffic::Use ignored;
-    price.latency_us = run(algorithm, small, ignored);
-    price.transfer_us = std::max(0.0, run(algorithm, spec, price.busy_us) - price.latency_us);
+    price = price_by_messages(algorithm, spec, small);
   }
-  price.busiest_us = busiest_of(price.busy_us);
   price.algorithm = algorithm.name;
+  return price;
+}
+
+// Two calls at once share what is busiest, but they also wait for each other's messages at many places.
+CallPrice CallPrices::price_by_messages(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
+                                        const schedule::Spec& small) const {
+  CallPrice price;
+  price.latency_us = run(algorithm, small, 1).us;
+  Run whole = run(algorithm, spec, 1);
+  price.transfer_us = std::max(0.0, whole.us - price.latency_us);
+  const double half_of_two = (run(algorithm, spec, 2).us - price.latency_us) / 2;
+  price.busiest_us = std::min(std::max(half_of_two, busiest_of(whole.busy_us)), price.transfer_us);
+  price.busy_us = std::move(whole.busy_us);
   return price;
 }
 
@@ -135,15 +145,14 @@ CallPrice CallPrices::price_as_on_fewer_hosts(const schedule::Algorithm& algorit
   const auto formula = [&](const schedule::Spec& what, const schedule::Topology& topology) {
     return algorithm.cost_us(what, topology).value_or(0);
   };
-  CallPrice price;
-  Traffic::Use ignored;
-  const double latency = fewer_->run(algorithm, small, ignored);
-  const double whole = fewer_->run(algorithm, spec, price.busy_us);
+  CallPrice price = fewer_->price_by_messages(algorithm, spec, small);
+  const double busy_share = price.transfer_us > 0 ? price.busiest_us / price.transfer_us : 0;
   const double few_latency = formula(small, few), few_whole = formula(spec, few);
-  if (few_latency > 0) price.latency_us = formula(small, layout_.topology) * latency / few_latency;
+  if (few_latency > 0) price.latency_us *= formula(small, layout_.topology) / few_latency;
   if (few_whole > few_latency)
-    price.transfer_us = std::max(0.0, whole - latency) / (few_whole - few_latency) *
-                        (formula(spec, layout_.topology) - formula(small, layout_.topology));
+    price.transfer_us *=
+        (formula(spec, layout_.topology) - formula(small, layout_.topology)) / (few_whole - few_latency);
+  price.busiest_us = busy_share * price.transfer_us;
   return price;
 }
 

@@ -16,7 +16,7 @@ namespace rueda::simulate {
 struct CallPrice {
   double latency_us = 0;   // of the same call with next to nothing in it
   double transfer_us = 0;  // what its bytes add
-  double busiest_us = 0;   // how long it keeps the busiest port, or all cores of the busiest machine
+  double busiest_us = 0;  // what a second call at the same time adds, at least while the busiest port is busy
   schedule::Traffic::Use busy_us = {};
   std::string_view algorithm = "";
 };
@@ -39,8 +39,14 @@ class CallPrices {
   [[nodiscard]] CallPrice price_by_nccl(const schedule::Spec& spec) const;
   [[nodiscard]] CallPrice price_in_shared_memory(const schedule::Spec& spec) const;
   [[nodiscard]] double busiest_of(const schedule::Traffic::Use& use) const;
-  double run(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
-             schedule::Traffic::Use& busy_us) const;
+  // Calls that are alike, at once.
+  struct Run {
+    double us = 0;  // until the last rank has ended the last call
+    schedule::Traffic::Use busy_us = {};
+  };
+  [[nodiscard]] Run run(const schedule::Algorithm& algorithm, const schedule::Spec& spec, size_t calls) const;
+  [[nodiscard]] CallPrice price_by_messages(const schedule::Algorithm& algorithm, const schedule::Spec& spec,
+                                            const schedule::Spec& small) const;
 
   Layout layout_;
   Costs costs_;

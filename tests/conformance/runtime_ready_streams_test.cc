@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "nccl_job.h"
 #include "rueda/runtime/ready_streams.h"
 
@@ -112,6 +114,25 @@ TEST_F(ReadyStream, of_a_job_of_one_rank_orders_what_ends_at_once) {
   });
 }
 
+TEST_F(ReadyStream, of_a_job_of_one_rank_does_not_overtake_what_still_writes_the_memory) {
+  run(1, [](Engine& engine, Rank, OnDevice& mine) {
+    for (int step = 0; step < 10; ++step) {
+      const auto data = mine.vector(filled(1));
+      Tensor scaled = on_stream(mine, "scaled", *data);
+      scaled.request.prescale = 3.0;  // the engine does this
+      const int64_t first = must_submit(engine, std::move(scaled));
+      while (!engine.operations().find(first)->is_done.load()) std::this_thread::yield();
+      const int64_t second = must_submit(engine, on_stream(mine, "plain", *data));
+      ASSERT_TRUE(engine.wait_on_stream(second, mine.user().handle(), soon()).is_ok());
+      std::vector<float> seen;
+      mine.user().enqueue([&] { seen = data->read(); });
+      mine.user().synchronize();
+      EXPECT_THAT(seen, Each(3.0F)) << step;
+      for (const int64_t handle : {first, second}) engine.operations().release(handle);
+    }
+  });
+}
+
 TEST_F(ReadyStream, marks_share_an_event_until_the_next_begin) {
   cuda::Devices devices(cuda_test::driver());
   ReadyStreams streams(&devices);
@@ -142,7 +163,10 @@ TEST_F(ReadyStream, marks_share_an_event_until_the_next_begin) {
   late.ready_stream.handle = captured.user().handle();
   ASSERT_TRUE(streams.accept(late).is_ok());
   cuda_test::Capturing capturing(captured.user().handle());
+  streams.begin();
   streams.mark(late);
+  EXPECT_FALSE(late.ready_stream.is_marked) << "the capture may end before the tensor is due";
+  streams.mark(late, true);
   EXPECT_THAT(late.ready_stream.outcome.why, HasSubstr("captured into a CUDA graph"));
   EXPECT_TRUE(capturing.end());
 }

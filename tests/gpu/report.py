@@ -86,7 +86,8 @@ def measures(parts: List[Dict[str, Any]], sharing: str = "") -> List[Measure]:
             found += _for_ranks(part, sharing, _of_gradients(part["result"]))
     for part in passed:
         if part["name"].startswith("resnet"):
-            found += _for_ranks(part, sharing, _training(part["result"]))
+            how = ", compiled" if "compiled" in part["name"] else ""
+            found += _for_ranks(part, sharing, _training(part["result"], how))
         if part["name"].startswith("lost_rank"):
             found += _loss(part)
     return found
@@ -182,17 +183,17 @@ def _of_gradients(ours: Dict[str, Any]) -> List[Measure]:
     return found
 
 
-def _training(result: Dict[str, Any]) -> List[Measure]:
+def _training(result: Dict[str, Any], how: str) -> List[Measure]:
     ours: Optional[float] = result.get("rueda_images_per_s")
     found: List[Measure] = []
     if ours is not None:
-        found.append(Measure("ResNet-50, DistributedOptimizer", f"{ours} images/s a rank"))
+        found.append(Measure(f"ResNet-50{how}, DistributedOptimizer", f"{ours} images/s a rank"))
     others = (("plain_images_per_s", "plain loop"), ("ddp_over_nccl_images_per_s", "DDP over NCCL"))
     for key, name in others:
         theirs: Optional[float] = result.get(key)
         if theirs is None:
             continue
-        what, value = f"ResNet-50, {name}", f"{theirs} images/s a rank"
+        what, value = f"ResNet-50{how}, {name}", f"{theirs} images/s a rank"
         if ours is None:
             found.append(Measure(what, value))
             continue

@@ -22,6 +22,9 @@ def filled(value, count):
     return fake_gpu.array(driver, np.full(count, value), stream)
 """
 
+# With sections of this size, calls that are as large go from GPU to GPU.
+SECTIONS = {"RUEDA_STAGING_BYTES": "262144"}
+
 SUMS = """
 for step in range(5):
     for count in (1, 1000, 300_001):
@@ -37,7 +40,11 @@ assert driver.calls("cuIpcOpenMemHandle") == driver.calls("cuIpcCloseMemHandle")
 
 
 def run(ranks, devices, body, use, **settings):
-    variables = {**fake_gpu.found_by_name(DELAY_US=200, DEVICES=2, **settings), "RUEDA_CUDA_IPC": use}
+    variables = {
+        **fake_gpu.found_by_name(DELAY_US=200, DEVICES=2, **settings),
+        "RUEDA_CUDA_IPC": use,
+        **SECTIONS,
+    }
     return launch(ranks, PREAMBLE.format(devices=devices) + body, variables, limit_s=100)
 
 
@@ -90,7 +97,7 @@ hvd.join()
         "driver = fake_gpu.Driver(me % 1)\nstream = driver.stream()\n",
         "if me == 0:\n    driver = fake_gpu.Driver(0)\n    stream = driver.stream()\n",
     )
-    variables = {**fake_gpu.found_by_name(DELAY_US=200, DEVICES=2), "RUEDA_CUDA_IPC": "auto"}
+    variables = {**fake_gpu.found_by_name(DELAY_US=200, DEVICES=2), "RUEDA_CUDA_IPC": "auto", **SECTIONS}
     finished = launch(2, hidden + preamble + body, variables, limit_s=100)
     assert_all_succeed(finished)
     assert sum("rank 1: this process sees no GPU" in one.output for one in finished) == 1, [

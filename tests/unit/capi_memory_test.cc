@@ -71,10 +71,14 @@ TEST_F(Memory, of_an_unknown_kind_or_of_no_device_is_refused) {
 
 // Programs that were built before a field are served as they were; what lies behind their struct is not read.
 TEST_F(Memory, is_host_memory_for_callers_that_do_not_know_of_it) {
-  for (const size_t bytes : {offsetof(rueda_request, priority), offsetof(rueda_request, ready)}) {
+  for (const size_t bytes :
+       {offsetof(rueda_request, priority), offsetof(rueda_request, ready),
+        offsetof(rueda_request, numbered_at), offsetof(rueda_request, ready_is_stream)}) {
     rueda_request older = request("older");
     older.struct_size = static_cast<uint32_t>(bytes);
-    older.memory = 7;
+    if (bytes <= offsetof(rueda_request, memory)) older.memory = 7;
+    if (bytes <= offsetof(rueda_request, numbered_at)) older.numbered_at = 99;
+    older.ready_is_stream = 1;
     EXPECT_EQ(run(older), RUEDA_OK) << rueda_last_error();
   }
   rueda_request odd = request("odd");

@@ -124,7 +124,8 @@ def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> tuple[torch.Tensor,
     Views of tensors with the channels last have one more dimension, of length 1. So if another rank has the
     usual order, shapes differ, and the sum fails instead of adding elements that do not belong together.
     """
-    order = _order_of(like)
+    # A compressor may have changed the shape.
+    order = _order_of(like) if tensor.shape == like.shape else torch.contiguous_format
     dense = tensor.contiguous(memory_format=order)
     return dense, dense if order is torch.contiguous_format else dense.movedim(1, -1).unsqueeze(-1)
 

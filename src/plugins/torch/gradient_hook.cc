@@ -1,5 +1,6 @@
 #include "plugins/torch/gradient_hook.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -298,7 +299,8 @@ int wait_for_all(const std::vector<Started>& all, const std::vector<int64_t>& ha
   return 1;
 }
 
-bool note_settled(const Started& one, PyObject* passes) {
+// settled: takes its handle, which is to be released.
+bool note_settled(const Started& one, PyObject* passes, std::vector<int64_t>& settled) {
   const AttributeNames& n = g_names;
   const bool is_noted = set(one.prepared.get(), n.borrowed, g_python.none) &&
                         set(one.gradient.get(), n.reduction, g_python.none) &&
@@ -308,7 +310,7 @@ bool note_settled(const Started& one, PyObject* passes) {
   if (g_python.dict_delete(g_parts.open_operations, one.number.get()) != 0) {
     unusual();  // a handler of a signal has shut the engine down
   } else {
-    rueda_release(one.handle);
+    settled.push_back(one.handle);
   }
   return is_noted;
 }
@@ -360,9 +362,11 @@ int await_gradients(PyObject* gradients, int passes) {
   if (const int outcome = wait_for_all(all, handles); outcome != 1) return outcome;
   const Ref left(g_python.make_int(passes));
   if (!left) return -1;
-  for (const Started& one : all)
-    if (!note_settled(one, left.get())) return -1;
-  return 1;
+  handles.clear();
+  const bool are_noted =
+      std::ranges::all_of(all, [&](const Started& one) { return note_settled(one, left.get(), handles); });
+  rueda_release_all(handles.data(), static_cast<int32_t>(handles.size()));
+  return are_noted ? 1 : -1;
 }
 
 }  // namespace rueda::torch

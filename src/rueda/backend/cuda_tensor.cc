@@ -26,7 +26,7 @@ Status TensorChecks::find_fault(const Segment& segment) {
   if (Status s = check_memory(segment.input); !s.is_ok()) return s;
   if (segment.output != segment.input)
     if (Status s = check_memory(segment.output); !s.is_ok()) return s;
-  if (segment.memory.checked != nullptr) return *segment.memory.checked;
+  if (segment.memory.checked != nullptr) return *segment.memory.checked;  // and then it has an event, or none
   void* const ready = segment.memory.ready;
   if (ready == nullptr || ready == ready_) return Status::ok();
   // A stream that waited for an event that is being captured would become a part of the graph.

@@ -130,8 +130,9 @@ void add_gpus(std::vector<ConfigEntry>& table) {
   table.push_back(text(
       {"cuda_ipc", "RUEDA_CUDA_IPC", "", "",
        "Whether ranks of one host that stage GPU tensors exchange sums and broadcasts from GPU to GPU, "
-       "in memory that they map of one another (rank 0's setting applies). auto: calls of 4 MiB and more, "
-       "where mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
+       "in memory that they map of one another (rank 0's setting applies). auto: calls of 4 MiB and more "
+       "(of RUEDA_STAGING_BYTES, if that is less), where mapping works. on: all of them, and a call "
+       "fails where mapping does not work. off: none."},
       &Config::cuda_ipc, "auto|on|off"));
   table.back().parse = parse_cuda_ipc;
 }

@@ -12,7 +12,7 @@ constexpr size_t kMostCopied = 256 << 10;
 
 bool may_end_at_once(const Tensor& tensor) {
   const control::TensorRequest& request = tensor.request;
-  const bool is_in_place = tensor.input == tensor.output;
+  const bool is_in_place = tensor.input == tensor.output && tensor.output != nullptr;
   // On a device only what needs no copy, and whose stream is known, in whose order it then ends.
   if (request.memory == MemoryKind::kDevice && !(is_in_place && tensor.ready_stream.is_given)) return false;
   if (request.what == Collective::kJoin || !(is_in_place || tensor.bytes() <= kMostCopied)) return false;

@@ -255,7 +255,7 @@ void Dispatcher::start(const OrderAction& action) {
   // Those that left a plan before their bucket was full have none yet.
   ready_streams_.begin();
   for (const BatchTensor& tensor : batch.tensors)
-    if (tensor.ref) ready_streams_.mark(tensor.ref->tensor());
+    if (tensor.ref) ready_streams_.mark(tensor.ref->tensor(), true);
   if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     order_.ended(action.key);

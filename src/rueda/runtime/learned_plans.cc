@@ -24,17 +24,22 @@ control::Planner::Decision LearnedPlans::take(const std::shared_ptr<Operation>& 
   control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
   for (size_t i = 0; i < decision.positions.size(); ++i)
     waiting_[decision.positions[i]] = TensorRef{operation, i};
-  for (const size_t position : decision.positions) mark_if_full(position);
+  mark_full_buckets(decision.positions);
   return decision;
 }
 
 // What is enqueued behind the last tensor of a bucket is nothing that the bucket must wait for, and it may be
 // long before the bucket starts.
-void LearnedPlans::mark_if_full(size_t position) {
-  const std::optional<control::PlanRunner::Positions> full = planner_.full_bucket_of(position);
-  if (!full) return;
-  for (std::optional<TensorRef>& tensor : std::span(waiting_).subspan(full->first, full->count))
-    if (tensor && tensor->has_tensor()) ready_streams_.mark(tensor->tensor());
+void LearnedPlans::mark_full_buckets(std::span<const size_t> positions) {
+  control::PlanRunner::Positions last;
+  for (const size_t position : positions) {
+    if (position - last.first < last.count) continue;
+    const std::optional<control::PlanRunner::Positions> full = planner_.full_bucket_of(position);
+    if (!full) continue;
+    last = *full;
+    for (std::optional<TensorRef>& tensor : std::span(waiting_).subspan(last.first, last.count))
+      if (tensor && tensor->has_tensor()) ready_streams_.mark(tensor->tensor());
+  }
 }
 
 Result<std::optional<control::PlannerActions>> LearnedPlans::accept(control::Response& response) {

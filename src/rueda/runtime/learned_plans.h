@@ -59,7 +59,7 @@ class LearnedPlans {
  private:
   void forget_finished();
   void find_waiting();
-  void mark_if_full(size_t position);
+  void mark_full_buckets(std::span<const size_t> positions);
 
   Operations& operations_;
   Dispatcher& dispatcher_;

@@ -35,6 +35,7 @@ class MemoryInUse {
   };
   // What this tensor has to wait for before it may start.
   [[nodiscard]] Conflicts before(const Operation& operation, size_t index);
+  [[nodiscard]] bool has_launched() const { return launched_ > 0; }
   // Launched calls whose memory is remembered, if there are so many that they should be looked through;
   // then those that have ended are to be forgotten.
   [[nodiscard]] DeviceEvents to_look_through() const;

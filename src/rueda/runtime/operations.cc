@@ -103,7 +103,10 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
 
 bool Operations::ends_now(Operation& operation) {
   const bool has_tensors = !operation.tensors.empty();
-  if (!end_now_ || !has_tensors || !in_flight_.empty() || !end_now_(operation)) return false;
+  if (!end_now_ || !has_tensors || !in_flight_.empty()) return false;
+  for (size_t i = 0; memory_.has_launched() && i < operation.tensors.size(); ++i)
+    if (!memory_.before(operation, i).events.empty()) return false;  // the device still writes there
+  if (!end_now_(operation)) return false;
   operation.open = 0;
   operation.is_done.store(true, std::memory_order_release);
   return true;

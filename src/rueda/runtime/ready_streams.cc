@@ -34,7 +34,7 @@ Status ReadyStreams::accept(const Tensor& described, void* stream) {
   return check(described.memory.device, stream);
 }
 
-void ReadyStreams::mark(Tensor& tensor) {
+void ReadyStreams::mark(Tensor& tensor, bool is_due) {
   ReadyStream& ready = tensor.ready_stream;
   if (!ready.is_given || ready.is_marked) return;
   const int32_t device = tensor.memory.device;
@@ -44,7 +44,8 @@ void ReadyStreams::mark(Tensor& tensor) {
     marks_.push_back({.device = device, .stream = ready.handle, .event = record(device, ready.handle)});
     known = std::prev(marks_.end());
   }
-  tensor.mark_ready(known->event);
+  const bool is_captured = !known->event.is_ok() && known->event.status().code == Code::kUnsupported;
+  if (is_due || !is_captured) tensor.mark_ready(known->event);
 }
 
 // Most programs wait on the stream that they gave, where nothing is to be done. An event is recorded for
@@ -127,7 +128,7 @@ Result<std::shared_ptr<cuda::Event>> ReadyStreams::record(int32_t device, void* 
   Result<std::shared_ptr<cuda::Event>> event = take_event(device);
   if (!event.is_ok()) return event;
   const Status recorded = event.value()->record(static_cast<cuda::CUstream>(stream));
-  if (!recorded.is_ok()) return Status(Code::kUnavailable, recorded.why);
+  if (!recorded.is_ok()) return recorded;
   return event;
 }
 

@@ -1,6 +1,6 @@
 // When tensors in device memory may be read, where the caller names a stream of the framework and no event:
 // after what is enqueued there. The engine records the event itself, one for all tensors that are marked
-// together and became ready on the same stream. Recording later is right too: it only waits for more.
+// together and became ready on the same stream. If it does so later, the tensor waits for more than it must.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ class ReadyStreams {
 
   // Engine thread. Tensors that are marked from now on share events.
   void begin() { marks_.clear(); }
-  // Records the event of the tensor if it has none, or why it can have none.
-  void mark(Tensor& tensor);
+  // Records the event of the tensor if it has none. While the program captures a graph that prevents it, the
+  // tensor stays as it is; is_due: then it has none for good, and the reason.
+  void mark(Tensor& tensor, bool is_due = false);
 
   // For an operation that has ended at once: its result is there when its input is ready. Any thread. The
   // event must not outlive this object.

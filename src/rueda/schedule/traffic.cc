@@ -353,12 +353,14 @@ void Traffic::end(Call& call, CallKey key, Rank member) {
   if (!call.is_abandoned) ended_->push_back({.call = key, .member = member, .at_us = call.done[member]});
 }
 
-std::vector<Traffic::Ended> run_alone(Traffic& traffic, std::shared_ptr<const TrafficPlan> plan,
-                                      std::span<const double> starts_us) {
+std::vector<Traffic::Ended> run_alone(Traffic& traffic, const std::shared_ptr<const TrafficPlan>& plan,
+                                      std::span<const double> starts_us, size_t calls) {
   std::vector<Rank> members(starts_us.size());
   std::iota(members.begin(), members.end(), 0);
-  const Traffic::CallKey call = traffic.open(std::move(plan), members);
-  for (const Rank member : members) traffic.join(call, member, starts_us[member]);
+  for (size_t i = 0; i < calls; ++i) {
+    const Traffic::CallKey call = traffic.open(plan, members);
+    for (const Rank member : members) traffic.join(call, member, starts_us[member]);
+  }
   std::vector<Traffic::Ended> ended;
   while (std::isfinite(traffic.next_us())) traffic.advance(ended);
   return ended;

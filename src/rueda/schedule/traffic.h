@@ -180,9 +180,9 @@ class Traffic {
   Use use_;
 };
 
-// Runs one call of the ranks 0, 1, … in traffic that is new; starts_us: [ranks]. Returns who ends it and
-// when: fewer than all if the schedules deadlock.
-std::vector<Traffic::Ended> run_alone(Traffic& traffic, std::shared_ptr<const TrafficPlan> plan,
-                                      std::span<const double> starts_us);
+// Runs a call of the ranks 0, 1, …, or several alike at once, in traffic that is new; starts_us: [ranks].
+// Returns who ends a call and when: fewer than all if the schedules deadlock.
+std::vector<Traffic::Ended> run_alone(Traffic& traffic, const std::shared_ptr<const TrafficPlan>& plan,
+                                      std::span<const double> starts_us, size_t calls = 1);
 
 }  // namespace rueda::schedule

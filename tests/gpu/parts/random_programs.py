@@ -21,6 +21,7 @@ import rueda.torch as hvd
 
 SECONDS = float(os.environ.get("RUEDA_GPU_SECONDS", "20" if not world.IS_STAND_IN else "3"))
 SEED = int(os.environ.get("RUEDA_GPU_SEED", "1"))
+LEAST_ROUNDS = 8
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # The stand-in takes tensors of integers for tensors of the CPU.
 NUMBERS = (*FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8)
@@ -129,8 +130,14 @@ def check_random_programs() -> None:
     sides = [torch.cuda.Stream() for _ in range(3)] if not world.IS_STAND_IN else []
     programs = Programs(draw)
     counts: Dict[str, int] = dict.fromkeys(KINDS, 0)
-    until = time.monotonic() + SECONDS
-    while hvd.allreduce(torch.tensor([int(time.monotonic() < until)]), op=hvd.Min, name="go").item():
+    until, rounds = time.monotonic() + SECONDS, 0
+
+    def goes_on() -> bool:
+        mine = torch.tensor([int(rounds < LEAST_ROUNDS or time.monotonic() < until)])
+        return bool(hvd.allreduce(mine, op=hvd.Min, name="go").item())
+
+    while goes_on():
+        rounds += 1
         pending = []
         for _ in range(draw.choice([1, 1, 3, 6])):
             kind, dtype = draw.choice(KINDS), draw.choice(NUMBERS)

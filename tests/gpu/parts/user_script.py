@@ -13,7 +13,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 import rueda.torch as hvd
 
-CHECKPOINT = Path(tempfile.mkdtemp()) / "checkpoint.pt"
+FOLDER = tempfile.TemporaryDirectory()  # removed at the end of the process
+CHECKPOINT = Path(FOLDER.name) / "checkpoint.pt"
 
 
 class Net(nn.Module):
