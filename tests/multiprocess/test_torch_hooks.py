@@ -13,6 +13,7 @@ from worlds import in_two_worlds
 
 import rueda.torch as hvd
 from rueda.torch import gradient_hooks
+from rueda.torch.compression import Compressor
 from rueda.torch.reducer import Reducer
 
 # Each of these files has tests that pass with the hook in C, which is there by default.
@@ -132,6 +133,18 @@ def loss_of_convolutions(net, step):
     return net[0](images).pow(2).mean() + net[1](volumes).mean()
 
 
+class Flattened(Compressor):
+    """One of a user, which sends another shape."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor.flatten(), tensor.shape
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor.reshape(ctx)
+
+
 @on_every_rank
 def test_weights_with_the_channels_last_are_reduced_where_they_lie():
     def train(**options):
@@ -171,6 +184,8 @@ def test_weights_with_the_channels_last_are_reduced_where_they_lie():
         both_hooks(lambda options=options: train(**options))
     crossing = both_hooks(lambda: train(cross_step=True))
     for one, other in zip(crossing, usual[-len(crossing) :]):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(both_hooks(lambda: train(compression=Flattened)), usual):
         torch.testing.assert_close(one, other)
     halved = both_hooks(lambda: train(compression=hvd.Compression.bf16))
     for one, other in zip(halved, usual):
