@@ -45,7 +45,8 @@ def run_programs(mpi: Mpi, ranks: int, programs: int, folder: Path) -> None:
     output = mpi_support.run_well(
         [*mpi.command(ranks), str(PROGRAMS), "--gtest_color=no"], mpi_support.environment(folder, **variables)
     )
-    assert output.count("[  PASSED  ] 1 test.") == ranks, output
+    # Lines of several ranks may be mixed, but not within what is written at once. The status was 0 for all.
+    assert output.count("[  PASSED  ]") == ranks, output
 
 
 @pytest.mark.parametrize("mpi", ALL, ids=name_of)
