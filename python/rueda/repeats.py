@@ -56,8 +56,9 @@ def prepare(
     words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
     at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
     places = []
+    if stream is not None:
+        stream.mark([call for _, _, call in parts])
     for index, (name, offset, call) in enumerate(parts):
-        call.stream = None if stream is None else stream.handle
         operations.fill(requests[index], call, 0, name)
         first = index * _core.REQUEST_BYTES // 8
         places.append((first + at_input, first + at_output, first + _AT_READY, offset))

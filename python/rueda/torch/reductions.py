@@ -95,7 +95,8 @@ def _submit_direct(
         raise
     if start is None:
         call = _call_like(tensor, op, factors)
-        call.stream = None if stream is None else stream.handle
+        if stream is not None:
+            stream.mark([call])
         start = repeats.repeat(call, "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()

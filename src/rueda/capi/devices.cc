@@ -118,16 +118,9 @@ int on_device(int32_t index, Body body) {
 }
 
 Status record(const Opened& on, cuda::CUevent event, cuda::CUstream stream) {
-  // What the caller gave is at fault, also where its stream is being captured.
-  if (const Status s = on.device->check_stream(stream); !s.is_ok()) return {Code::kInvalidArgument, s.why};
+  if (Status s = on.device->check_own_stream(stream); !s.is_ok()) return s;
   const cuda::Driver& driver = on.device->driver();
-  const cuda::CUresult result = driver.cuEventRecord(event, stream);
-  if (result == cuda::CUDA_ERROR_INVALID_HANDLE || result == cuda::CUDA_ERROR_INVALID_CONTEXT)
-    return {Code::kInvalidArgument,
-            "the stream is not one of device " + std::to_string(on.device->ordinal()) +
-                " in its primary CUDA context; use a stream of the device that has the tensor, made in the "
-                "primary context, as PyTorch, JAX and CuPy do."};
-  return driver.check(result, "record an event");
+  return driver.check(driver.cuEventRecord(event, stream), "record an event");
 }
 
 Status missing(const char* what) { return {Code::kInvalidArgument, std::string(what) + " must be given."}; }

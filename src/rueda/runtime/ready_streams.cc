@@ -94,22 +94,10 @@ std::shared_ptr<backend::DeviceEvent> ReadyStreams::end_of(const Tensor& tensor)
   return std::make_shared<End>(*this, tensor);
 }
 
-// Asks as little as can be of the driver: every gradient comes here.
 Status ReadyStreams::check(int32_t device, void* stream) const {
   const Result<std::shared_ptr<const cuda::Device>> opened = devices_->get(device);
   if (!opened.is_ok()) return opened.status();
-  const cuda::Device& on = *opened.value();
-  const auto handle = static_cast<cuda::CUstream>(stream);
-  if (on.is_open_stream(handle)) return Status::ok();
-  const cuda::ScopedContext context(on);  // that of a default stream
-  if (!context.status().is_ok()) return context.status();
-  if (Status refused = on.check_stream(handle); !refused.is_ok())
-    return {Code::kInvalidArgument, refused.why};
-  if (on.is_open_stream(handle)) return Status::ok();
-  return {Code::kInvalidArgument,
-          "the stream is not one of device " + std::to_string(device) +
-              " in its primary CUDA context; use a stream of the device that has the tensor, made in the "
-              "primary context, as PyTorch, JAX and CuPy do."};
+  return opened.value()->check_own_stream(static_cast<cuda::CUstream>(stream));
 }
 
 Result<std::shared_ptr<cuda::Event>> ReadyStreams::take_event(int32_t device) {

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
 import torch
 import world
@@ -26,8 +26,6 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # The stand-in takes tensors of integers for tensors of the CPU.
 NUMBERS = (*FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8)
 CPU = torch.device("cpu")
-
-Program = Tuple[str, torch.dtype, int, int, torch.device]
 
 
 def make(draw: random.Random, rank: int, rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:

@@ -116,6 +116,7 @@ Status Device::check_memory(const void* memory, MemoryRange* allocation) const {
 }
 
 Status Device::check_stream(CUstream stream) const {
+  if (is_open_stream(stream)) return Status::ok();
   const ScopedContext current(*this);
   if (!current.status().is_ok()) return current.status();
   CUcontext context = nullptr;
@@ -130,6 +131,18 @@ Status Device::check_stream(CUstream stream) const {
             "the stream is being captured into a CUDA graph, and a collective cannot be captured; run it "
             "outside of the capture."};
   return driver_->check(asked, "use the stream");
+}
+
+Status Device::check_own_stream(CUstream stream) const {
+  if (is_open_stream(stream)) return Status::ok();
+  const ScopedContext current(*this);  // that of a default stream
+  if (!current.status().is_ok()) return current.status();
+  if (Status refused = check_stream(stream); !refused.is_ok()) return {Code::kInvalidArgument, refused.why};
+  if (is_open_stream(stream)) return Status::ok();
+  return {Code::kInvalidArgument,
+          "the stream is not one of device " + std::to_string(ordinal_) +
+              " in its primary CUDA context; use a stream of the device that has the tensor, made in the "
+              "primary context, as PyTorch, JAX and CuPy do."};
 }
 
 bool Device::is_open_stream(CUstream stream) const {

@@ -47,6 +47,8 @@ class Device {
   // Fails if the stream is being captured into a CUDA graph, or is no stream of CUDA. Null: the default
   // stream.
   [[nodiscard]] Status check_stream(CUstream stream) const;
+  // The same, and fails if the stream is another device's or context's. What the caller gave is at fault.
+  [[nodiscard]] Status check_own_stream(CUstream stream) const;
   // Whether the stream is known to be this device's and not to be captured, without making the device
   // current: a default stream is that of the context that is current on this thread. The quicker question.
   [[nodiscard]] bool is_open_stream(CUstream stream) const;

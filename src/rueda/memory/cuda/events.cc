@@ -34,13 +34,10 @@ Status Event::record(CUstream stream) const {
   if (!current.status().is_ok()) return current.status();
   // An event that is recorded while its stream is captured would be a part of the graph. The program may
   // begin that at any moment.
-  const auto check = [&] {
-    return device_->is_open_stream(stream) ? Status::ok() : device_->check_stream(stream);
-  };
-  if (Status closed = check(); !closed.is_ok()) return closed;
+  if (Status closed = device_->check_stream(stream); !closed.is_ok()) return closed;
   const Driver& driver = device_->driver();
   if (Status s = driver.check(driver.cuEventRecord(event_, stream), "record an event"); !s.is_ok()) return s;
-  return check();
+  return device_->check_stream(stream);
 }
 
 Event::~Event() {
