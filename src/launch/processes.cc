@@ -130,6 +130,21 @@ std::optional<int64_t> counter_in(const std::string& text, std::string_view name
   return std::nullopt;
 }
 
+// Zombies as well.
+std::vector<std::pair<pid_t, ProcessLook>> visible_processes() {
+  std::vector<std::pair<pid_t, ProcessLook>> visible;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
+    ProcessLook look = look_at_process(pid, 0);
+    if (look.state != ProcessState::kUnknown) visible.emplace_back(pid, std::move(look));
+  }
+  return visible;
+}
+
 }  // namespace
 
 Result<pid_t> spawn(const SpawnSpec& spec) {
@@ -205,31 +220,33 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+bool is_alive(const ProcessLook& look) {
+  return look.state != ProcessState::kUnknown && (look.state != ProcessState::kEnded || look.threads > 1);
+}
+
 std::vector<std::pair<pid_t, ProcessLook>> living_processes() {
-  std::vector<std::pair<pid_t, ProcessLook>> living;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    ProcessLook look = look_at_process(pid, 0);
-    if (look.state != ProcessState::kUnknown && look.state != ProcessState::kEnded)
-      living.emplace_back(pid, std::move(look));
-  }
+  std::vector<std::pair<pid_t, ProcessLook>> living = visible_processes();
+  std::erase_if(living, [](const auto& process) { return !is_alive(process.second); });
   return living;
 }
 
 std::vector<pid_t> descendants_of(pid_t ancestor) {
-  std::multimap<pid_t, pid_t> children;
-  for (const auto& [pid, look] : living_processes()) children.emplace(look.parent, pid);
-  std::vector<pid_t> found = {ancestor};
-  for (size_t i = 0; i < found.size(); ++i) {
-    const auto [first, last] = children.equal_range(found[i]);
-    for (auto child = first; child != last; ++child) found.push_back(child->second);
+  struct Child {
+    pid_t pid;
+    bool is_alive;
+  };
+  std::multimap<pid_t, Child> children;
+  for (const auto& [pid, look] : visible_processes())
+    children.emplace(look.parent, Child{.pid = pid, .is_alive = is_alive(look)});
+  std::vector<pid_t> below = {ancestor}, alive;
+  for (size_t i = 0; i < below.size(); ++i) {
+    const auto [first, last] = children.equal_range(below[i]);
+    for (auto child = first; child != last; ++child) {
+      below.push_back(child->second.pid);
+      if (child->second.is_alive) alive.push_back(child->second.pid);
+    }
   }
-  found.erase(found.begin());
-  return found;
+  return alive;
 }
 
 size_t kill_all(const std::function<std::vector<pid_t>()>& find, Deadline deadline) {

@@ -50,9 +50,11 @@ void set_nonblocking(int fd);
 
 std::string read_text(const std::string& path);  // of a whole file; empty if it cannot be read
 
-// All processes that can be seen, with their parents. Those that have ended are left out.
+// Not of a zombie, unless one of its threads has not ended.
+bool is_alive(const ProcessLook& look);
+// All processes that can be seen and are alive, with their parents.
 std::vector<std::pair<pid_t, ProcessLook>> living_processes();
-// All descendants of `ancestor` that are alive (not zombies). Orphans are found if `ancestor`
+// All descendants of `ancestor` that are alive, those below a zombie as well. Orphans are found if `ancestor`
 // is their subreaper.
 std::vector<pid_t> descendants_of(pid_t ancestor);
 // Sends SIGKILL to what `find` finds until three looks in a row find nothing, or the deadline passes:

@@ -161,10 +161,6 @@ int reap_below(const std::vector<std::string>& arguments) {
 
 using Forked = std::map<pid_t, int64_t>;  // when each began
 
-bool is_alive(const ProcessLook& look) {
-  return look.state != ProcessState::kUnknown && look.state != ProcessState::kEnded;
-}
-
 bool is_marked(pid_t pid, const std::string& mark) {
   const std::string all = '\0' + read_text(fmt::format("/proc/{}/environ", pid));
   return all.find('\0' + mark + '\0') != std::string::npos;

@@ -13,7 +13,7 @@ namespace rueda::base_process_test {
 namespace {
 
 constexpr const char* kStat =
-    "4711 (a) T (b) ) t 1 4711 4711 0 -1 4194304 90 0 0 0 1 2 0 0 20 0 1 0 987654 3000 200 "
+    "4711 (a) T (b) ) t 1 4711 4711 0 -1 4194304 90 0 0 0 1 2 0 0 20 0 3 0 987654 3000 200 "
     "18446744073709551615";
 
 TEST(Process, a_name_with_parentheses_does_not_hide_the_state) {
@@ -21,6 +21,7 @@ TEST(Process, a_name_with_parentheses_does_not_hide_the_state) {
   EXPECT_EQ(look.state, ProcessState::kTraced);
   EXPECT_EQ(look.began, 987654);
   EXPECT_EQ(look.parent, 1);
+  EXPECT_EQ(look.threads, 3);
   EXPECT_EQ(look.name, "a) T (b) ");
 }
 

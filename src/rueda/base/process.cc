@@ -18,7 +18,8 @@
 namespace rueda {
 namespace {
 
-constexpr int kStateField = 3, kParentField = 4, kBeganField = 22;  // of /proc/PID/stat, counted from 1
+constexpr int kStateField = 3, kParentField = 4, kThreadsField = 20,
+              kBeganField = 22;  // of /proc/PID/stat, counted from 1
 
 int64_t number_at(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -88,6 +89,7 @@ ProcessLook parse_process_stat(std::string_view stat) {
     if (space == std::string_view::npos) return {};
     rest.remove_prefix(space + 1);
     if (field + 1 == kParentField) look.parent = static_cast<int32_t>(number_at(rest));
+    if (field + 1 == kThreadsField) look.threads = static_cast<int32_t>(number_at(rest));
   }
   look.began = number_at(rest);
   return look;

@@ -22,6 +22,9 @@ struct ProcessLook {
   ProcessState state = ProcessState::kUnknown;
   int64_t began = 0;  // in clock ticks since the machine was started: pids are used again, pairs are not
   int32_t parent = 0;
+  // That have not ended. A process whose first thread has ended is kEnded here, and its others may run, or
+  // still be ending: its children are its own until they have.
+  int32_t threads = 0;
   std::string name;
 };
 
