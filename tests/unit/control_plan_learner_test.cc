@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rueda/control/bucketing.h"
 #include "rueda/control/plan_learner.h"
 
 namespace rueda::control::plan_learner_test {
@@ -52,7 +53,7 @@ class Learner : public testing::Test {
   int steps_to_learn(const Step& step) {
     for (int i = 1; i <= 200; ++i) {
       at_once(step);
-      if (std::optional<std::vector<Bucket>> plan = learner_.take_plan()) {
+      if (std::optional<std::vector<Bucket>> plan = take_plan()) {
         buckets_ = names_of(*plan);
         return i;
       }
@@ -68,7 +69,14 @@ class Learner : public testing::Test {
     return all;
   }
 
-  PlanLearner learner_{4096};
+  std::optional<std::vector<Bucket>> take_plan() {
+    const std::optional<std::vector<SeenTensor>> step = learner_.take_step();
+    if (!step) return std::nullopt;
+    return in_buckets(*step, {}, limits_);
+  }
+
+  PlanLearner learner_;
+  BucketLimits limits_{.bucket_bytes = 4096};
   std::vector<Names> buckets_;
 };
 
@@ -83,11 +91,11 @@ TEST_F(Learner, fuses_up_to_the_size_that_a_backend_asks_for) {
   const auto larger_for_floats = [](int32_t, const Terms& terms) -> BackendTraits {
     return {.bucket_bytes = terms.dtype == DType::kFloat32 ? 16384 : 0};
   };
-  learner_ = PlanLearner(4096, larger_for_floats);
+  limits_.traits_of = larger_for_floats;
   Step step = {allreduce("a", 1024), allreduce("b", 2048), allreduce("c", 1024), allreduce("d", 1)};
   EXPECT_GT(steps_to_learn(step), 1);
   EXPECT_EQ(buckets_, (std::vector<Names>{{"a", "b", "c"}, {"d"}}));
-  learner_ = PlanLearner(4096, larger_for_floats);
+  learner_ = PlanLearner();
   for (TensorRequest& request : step) request.dtype = DType::kInt32;
   EXPECT_GT(steps_to_learn(step), 1);
   EXPECT_EQ(buckets_, (std::vector<Names>{{"a"}, {"b"}, {"c"}, {"d"}}));
@@ -105,7 +113,7 @@ TEST_F(Learner, runs_nothing_before_a_small_tensor_whose_result_it_may_depend_on
   std::optional<std::vector<Bucket>> plan;
   for (int i = 0; i < 10 && !plan; ++i) {
     one_by_one({allreduce("bias", 1), allreduce("weight", 9000)});
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"bias"}, {"weight"}}));
@@ -120,7 +128,7 @@ TEST_F(Learner, runs_nothing_before_a_barrier_that_came_first) {
     first.what = Collective::kBarrier;
     learner_.saw_response(first);
     learner_.saw_response(response_to(weight));
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"barrier"}, {"weight"}}));
@@ -131,7 +139,7 @@ TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
   std::optional<std::vector<Bucket>> plan;
   for (int i = 0; i < 10 && !plan; ++i) {
     one_by_one(step);
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"a"}, {"b"}}));
@@ -140,7 +148,7 @@ TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
 TEST_F(Learner, starts_afresh_when_a_step_has_other_tensors_or_sizes) {
   for (int i = 1; i < 50; ++i) {
     at_once({allreduce("a", 1), allreduce("b", i)});
-    EXPECT_FALSE(learner_.take_plan().has_value()) << i;
+    EXPECT_FALSE(take_plan().has_value()) << i;
   }
 }
 
@@ -150,7 +158,7 @@ TEST_F(Learner, plans_a_name_that_recurs_within_a_step) {
   std::optional<std::vector<Bucket>> plan;
   for (int i = 0; i < 10 && !plan; ++i) {
     one_by_one(step);
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"a"}, {"barrier"}, {"b"}, {"barrier"}}));
@@ -161,7 +169,7 @@ TEST_F(Learner, plans_steps_that_take_turns_as_one) {
   std::optional<std::vector<Bucket>> plan;
   for (int i = 0; i < 20 && !plan; ++i) {
     one_by_one(i % 2 == 0 ? Step{allreduce("a", 1)} : Step{allreduce("a", 1), allreduce("metric", 1)});
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->size(), 3u);
@@ -174,7 +182,7 @@ TEST_F(Learner, forgets_at_what_cannot_be_planned) {
     Bucket adasum = response_to(allreduce("s", 1));
     adasum.op = ReduceOp::kAdasum;
     learner_.saw_response(adasum);
-    EXPECT_FALSE(learner_.take_plan().has_value());
+    EXPECT_FALSE(take_plan().has_value());
   }
 }
 
@@ -195,7 +203,7 @@ TEST_F(Learner, takes_a_broadcast_from_another_root_for_another_call) {
     request.what = Collective::kBroadcast;
     request.root = i % 3;
     at_once({request});
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   ASSERT_EQ(plan->size(), 3u);
@@ -208,7 +216,7 @@ TEST_F(Learner, finds_what_recurs_under_a_number_that_grows) {
   int64_t number = 7;
   for (int i = 0; i < 10 && !plan; ++i, number += 4) {
     at_once({allreduce("a", 256), numbered(number + 2, 1), allreduce("b", 256), numbered(number + 3, 9)});
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"a", "call " + std::to_string(number - 2), "b",
@@ -222,7 +230,7 @@ TEST_F(Learner, does_not_plan_numbers_that_grow_unevenly) {
   int64_t number = 1;
   for (int i = 0; i < 50; ++i, number += 2 + i) {
     at_once({allreduce("a", 1), numbered(number, 1)});
-    EXPECT_FALSE(learner_.take_plan().has_value());
+    EXPECT_FALSE(take_plan().has_value());
   }
 }
 
@@ -233,7 +241,7 @@ class LearnerOfNumbers : public Learner {
   int calls_to_learn(const std::vector<int64_t>& sizes) {
     for (int i = 1; i <= 2000; ++i) {
       one_by_one({numbered(++number_, sizes[static_cast<size_t>(i - 1) % sizes.size()])});
-      plan_ = learner_.take_plan();
+      plan_ = take_plan();
       if (plan_) return i;
     }
     return 0;
@@ -283,7 +291,7 @@ TEST_F(LearnerOfNumbers, finds_the_step_behind_many_equal_layers) {
     }
     if (passes >= 0) learner_.plan_ended(std::exchange(passes, -1));
     one_by_one({numbered(++number_, size)});
-    plan = learner_.take_plan();
+    plan = take_plan();
     if (plan && plan->size() == sizes.size()) break;
     if (plan) passes = 0;
   }
@@ -294,12 +302,12 @@ TEST_F(LearnerOfNumbers, finds_the_step_behind_many_equal_layers) {
 TEST_F(LearnerOfNumbers, begins_no_plan_among_calls_that_are_answered_out_of_order) {
   for (int step = 0; step < 3; ++step, number_ += 3)
     for (const int64_t place : {0, 2, 1}) at_once({numbered(number_ + 1 + place, 1 + place)});
-  const std::optional<std::vector<Bucket>> plan = learner_.take_plan();
+  const std::optional<std::vector<Bucket>> plan = take_plan();
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"call 7"}, {"call 9"}, {"call 8"}}));
   at_once({numbered(10, 1)});
   at_once({numbered(12, 3)});
-  EXPECT_FALSE(learner_.take_plan().has_value());
+  EXPECT_FALSE(take_plan().has_value());
 }
 
 // A step of many calls at once is no series of steps of one call: the second comes before the first has run.
@@ -309,7 +317,7 @@ TEST_F(LearnerOfNumbers, does_not_divide_calls_that_are_in_flight_together) {
     Step step;
     for (int64_t call = 1; call <= 20; ++call) step.push_back(numbered(number_ + call, 1));
     at_once(step);
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   ASSERT_EQ(plan->size(), 1u);
@@ -329,11 +337,11 @@ TEST_F(LearnerOfNumbers, takes_equal_calls_between_names_for_no_steps) {
   for (int i = 0; i < 10 && !plan; ++i) {
     for (int gradient = 0; gradient < 20; ++gradient) at_once({allreduce("g" + std::to_string(gradient), 1)});
     for (int metric = 0; metric < 3; ++metric) {
-      EXPECT_FALSE(learner_.take_plan().has_value());
+      EXPECT_FALSE(take_plan().has_value());
       one_by_one({numbered(++number_, 1)});
     }
     number_ += 20;
-    plan = learner_.take_plan();
+    plan = take_plan();
   }
   ASSERT_TRUE(plan.has_value());
   size_t tensors = 0;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "control_fixture.h"
+#include "rueda/control/bucketing.h"
 #include "rueda/control/plan_learner.h"
 #include "rueda/control/plan_waits.h"
 #include "rueda/control/plans.h"
@@ -61,8 +62,8 @@ class LearnerOfSets : public testing::Test {
     }
   }
   std::string plan() {
-    const std::optional<std::vector<Bucket>> found = learner_.take_plan(sets_);
-    return found ? text_of(*found) : "none";
+    const std::optional<std::vector<SeenTensor>> found = learner_.take_step(sets_);
+    return found ? text_of(in_buckets(*found, sets_, {.bucket_bytes = 4096})) : "none";
   }
   std::string plan_of(const std::vector<Call>& step, int most = 10) {
     std::string found = "none";
@@ -74,7 +75,7 @@ class LearnerOfSets : public testing::Test {
   }
 
   SetMembers sets_ = {{1, {0, 1}}, {2, {2, 3}}, {3, {1, 2}}};
-  PlanLearner learner_{4096};
+  PlanLearner learner_;
   std::map<int32_t, int64_t> numbers_;
 };
 

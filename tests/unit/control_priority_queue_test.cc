@@ -131,14 +131,14 @@ TEST(PriorityQueue, no_plan_begins_while_somebody_waits) {
 // Whether equal steps of two tensors become a plan.
 bool learns(int32_t priority) {
   Coordinator coordinator(buckets_of(16));
-  PlanLearner learner(1 << 20);
+  PlanLearner learner;
   for (int step = 0; step < 6; ++step) {
     const Tensors requests = {urgent("a", priority), urgent("b", priority)};
     for (const TensorRequest& request : requests) learner.saw_submission(request);
     coordinator.submit(0, requests, 0, nullptr);
     for (int round = 0; round < 2; ++round) {
       for (const Response& response : coordinator.take_ready()) learner.saw_response(response);
-      if (learner.take_plan()) return true;
+      if (learner.take_step()) return true;
     }
   }
   return false;

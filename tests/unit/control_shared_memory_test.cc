@@ -60,12 +60,12 @@ TEST(SharedMemory, with_a_priority_is_fused_with_nothing_either) {
 }
 
 TEST(SharedMemory, is_in_no_plan) {
-  PlanLearner learner(4096);
+  PlanLearner learner;
   for (int i = 0; i < 100; ++i) {
     for (const TensorRequest& request : {allreduce("a"), shared(allreduce("b"))})
       learner.saw_submission(request);
     for (const char* name : {"a", "b"}) learner.saw_response(bucket_of(name));
-    ASSERT_FALSE(learner.take_plan().has_value());
+    ASSERT_FALSE(learner.take_step().has_value());
   }
   PlanRunner runner;
   ASSERT_TRUE(runner.begin(1, 0, {bucket_of("a")}).is_ok());

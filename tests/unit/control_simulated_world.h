@@ -40,15 +40,16 @@ using Program = std::function<Step(Rank rank, int step)>;
 
 class World {
  public:
-  World(Program program, int steps, Rank ranks = kRanks, SetMembers sets = {})
+  World(Program program, int steps, Rank ranks = kRanks, SetMembers sets = {},
+        const Tuner::Options& tuner = {})
       : program_(std::move(program)),
         steps_(steps),
         ranks_(ranks),
         sets_(std::move(sets)),
         nodes_(static_cast<size_t>(ranks)) {
     for (Rank rank = 0; rank < ranks_; ++rank) {
-      nodes_[rank].planner = std::make_unique<Planner>(
-          Planner::Options{.may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = ranks_});
+      nodes_[rank].planner = std::make_unique<Planner>(Planner::Options{
+          .may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = ranks_, .tuner = tuner});
       begin_step(rank);
     }
     CoordinatorOptions options = world_of(ranks_);

@@ -228,6 +228,31 @@ class RandomSets {
   std::vector<Submission> calls_;
 };
 
+// Tries other buckets as often as it can.
+Tuner::Options restless() {
+  return {.is_on = true,
+          .costs = {.call_us = [](int64_t bytes) { return 100 + 1e-3 * static_cast<double>(bytes); }},
+          .settle = 0,
+          .budget = 1e9,
+          .trial = {.passes = 1, .time = 0, .cut = 1e9}};
+}
+
+TEST(Simulation, a_plan_gets_other_buckets_between_two_passes_and_no_rank_departs) {
+  const Program program = [](Rank rank, int) {
+    Step step = training_step(rank);
+    for (Submission& one : step) one.after = (10 + rank % 5) * kMicrosecond;  // so some may share a bucket
+    return step;
+  };
+  World world(program, 300, 100, {}, restless());
+  world.run(100 * kSecond);
+  EXPECT_TRUE(world.is_finished());
+  EXPECT_TRUE(world.have_all_plan());
+  EXPECT_GT(*world.plans_begun().begin(), 5);
+  EXPECT_EQ(world.plans_begun().size(), 1u);
+  EXPECT_THAT(world.departures(), testing::IsEmpty());
+  EXPECT_LT(world.now(), 300 * 10 * kMillisecond);
+}
+
 TEST(SimulationOfSets, random_programs_neither_stop_nor_disagree) {
   const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");
   const uint64_t programs = wanted == nullptr ? 100 : std::strtoull(wanted, nullptr, 10);
@@ -238,7 +263,7 @@ TEST(SimulationOfSets, random_programs_neither_stop_nor_disagree) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomSets program(seed);
     World world([&](Rank rank, int step) { return program(rank, step); }, 200, program.ranks(),
-                program.sets());
+                program.sets(), i / 2 % 2 == 0 ? Tuner::Options{} : restless());
     world.run(100 * kSecond);
     EXPECT_TRUE(world.is_finished());
     cancelled += world.cancelled();

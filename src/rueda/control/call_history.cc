@@ -68,8 +68,11 @@ uint32_t CallHistory::kind_of(SeenTensor call) {
 void CallHistory::add(SeenTensor call) {
   if (kinds_.size() >= kMostKinds || rows_ >= kMostRows) clear();
   if (calls_.size() >= 2 * kMostCalls) trim();
-  Call made{
-      .set = call.bucket.process_set, .number = call.number, .seen = call.seen, .started = call.started};
+  Call made{.set = call.bucket.process_set,
+            .number = call.number,
+            .seen = call.seen,
+            .started = call.started,
+            .ready = call.ready};
   made.kind = kind_of(std::move(call));
   calls_.push_back(made);
   enter(static_cast<uint32_t>(calls_.size() - 1));
@@ -293,6 +296,7 @@ std::vector<SeenTensor> CallHistory::tensors(const Places& places, const Strides
     tensor.number = call.number;
     tensor.seen = call.seen;
     tensor.started = call.started;
+    tensor.ready = call.ready;
   }
   return made;
 }

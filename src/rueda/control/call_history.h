@@ -45,6 +45,7 @@ class CallHistory {
     int32_t set = 0;
     int64_t number = 0;
     uint64_t seen = 0, started = 0;
+    Nanos ready = 0;
   };
   struct Kind {
     SeenTensor first;     // the first call of it

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "rueda/control/fusion.h"
 #include "rueda/control/numbered_name.h"
 
 namespace rueda::control {
 namespace {
 
 constexpr size_t kMaxWatched = 1 << 16;  // names that are submitted and have not run
-constexpr size_t kMaxBuckets = 1 << 14;  // of a plan
 constexpr int kMaxRepeats = 64;          // most repeats asked for before the next plan
 constexpr int64_t kManyTimes = 32;       // passes after which a plan has paid
 constexpr size_t kFewTensors = 8;        // of one layer
@@ -34,14 +32,6 @@ int64_t bytes_of(const Bucket& bucket, const Entry& entry) {
   return bytes;
 }
 
-bool are_allreduces(const Bucket& a, const Bucket& b) {
-  return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
-}
-
-bool can_fuse(const Bucket& a, const Bucket& b) {
-  return is_fusible(a.what) && a.process_set == b.process_set && key_of(a) == key_of(b);
-}
-
 SeenTensor alone(const Bucket& bucket, const Entry& entry) {
   SeenTensor tensor;
   static_cast<Terms&>(tensor.bucket) = bucket;
@@ -55,11 +45,12 @@ SeenTensor alone(const Bucket& bucket, const Entry& entry) {
 
 }  // namespace
 
-void PlanLearner::saw_submission(const TensorRequest& request) {
+void PlanLearner::saw_submission(const TensorRequest& request, Nanos now) {
   if (request.priority != 0) return forget();  // what is ready decides the order, so none is fixed
   if (request.shares_memory) return forget();  // whether it does depends on what has ended
   if (first_seen_.size() >= kMaxWatched) forget();
-  first_seen_.try_emplace({.process_set = request.process_set, .name = request.name}, ++clock_);
+  first_seen_.try_emplace({.process_set = request.process_set, .name = request.name},
+                          FirstSeen{.at = ++clock_, .time = now});
 }
 
 void PlanLearner::saw_response(const Response& response) {
@@ -70,65 +61,21 @@ void PlanLearner::saw_response(const Response& response) {
   for (const Entry& entry : bucket->entries) {
     SeenTensor tensor = alone(*bucket, entry);
     const auto seen = first_seen_.find({.process_set = bucket->process_set, .name = entry.name});
-    tensor.seen = seen != first_seen_.end() ? seen->second : started;
+    tensor.seen = seen != first_seen_.end() ? seen->second.at : started;
+    tensor.ready = seen != first_seen_.end() ? seen->second.time : 0;
     tensor.started = started;
     if (seen != first_seen_.end()) first_seen_.erase(seen);
     history_.add(std::move(tensor));
   }
 }
 
-int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
-  const int64_t own = traits_of_(bucket.process_set, bucket).bucket_bytes;
-  return own > 0 ? own : bucket_bytes_;
-}
-
-std::optional<std::vector<Bucket>> PlanLearner::take_plan(const SetMembers& sets) {
+std::optional<std::vector<SeenTensor>> PlanLearner::take_step(const SetMembers& sets) {
   if (!std::exchange(is_news_, false)) return std::nullopt;
   std::optional<std::vector<SeenTensor>> step = history_.last_step(needed_, sets);
   if (!step) return std::nullopt;
   planned_ = step->size();
-  std::vector<Bucket> buckets = in_buckets(std::move(*step), sets);
   forget();
-  if (buckets.size() > kMaxBuckets) return std::nullopt;
-  return buckets;
-}
-
-std::vector<Bucket> PlanLearner::in_buckets(std::vector<SeenTensor> step, const SetMembers& sets) const {
-  std::vector<Open> open;
-  for (SeenTensor& tensor : step) put(std::move(tensor), sets, open);
-  std::vector<Bucket> buckets;
-  for (Open& one : open) buckets.push_back(std::move(one.bucket));
-  return buckets;
-}
-
-// The order of buckets that have no rank in common does not matter. So a tensor may join the last bucket that
-// has ranks in common with it, as if it were the very last.
-void PlanLearner::put(SeenTensor tensor, const SetMembers& sets, std::vector<Open>& buckets) const {
-  const int32_t set = tensor.bucket.process_set;
-  auto last = buckets.end();
-  while (last != buckets.begin() && !overlap(sets, (last - 1)->bucket.process_set, set)) --last;
-  const bool is_alone = last == buckets.begin() || (last - 1)->bucket.process_set != set;
-  if (!is_alone) {
-    Open& open = *(last - 1);
-    const int64_t most = most_bytes(tensor.bucket);
-    const bool fits = tensor.bytes <= most - std::min(open.bytes, most);
-    // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
-    const bool is_free = tensor.seen < open.started;
-    if (fits && is_free && can_fuse(open.bucket, tensor.bucket)) {
-      open.bucket.entries.push_back(std::move(tensor.bucket.entries[0]));
-      open.bytes += tensor.bytes;
-      return;
-    }
-    // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights would
-    // be a bucket of its own, and would take the place beside a weight at which the next weight can overlap.
-    // Nothing overtakes a barrier.
-    const bool is_small = open.bytes < most_bytes(open.bucket) / 2;
-    if (!fits && is_free && is_small && are_allreduces(open.bucket, tensor.bucket)) {
-      buckets.insert(last - 1, {.bucket = std::move(tensor.bucket)});
-      return;
-    }
-  }
-  buckets.push_back({.bucket = std::move(tensor.bucket), .bytes = tensor.bytes, .started = tensor.started});
+  return step;
 }
 
 // Equal layers are taken for short steps. If such a plan lasts long enough to pay, but ends after as many

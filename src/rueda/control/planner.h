@@ -29,6 +29,7 @@
 #include "rueda/control/coordinator.h"
 #include "rueda/control/plan_learner.h"
 #include "rueda/control/plans.h"
+#include "rueda/control/tuner.h"
 
 namespace rueda::control {
 
@@ -91,9 +92,11 @@ class Planner {
     // If the other ranks do not start a bucket for so long, this rank departs. A rank that is merely late
     // costs no plan: the judge names it, and the stall check sees what waits in plans.
     Nanos patience = 2 * 60 * kSecond;
+    Tuner::Options tuner = {};  // coordinator
   };
   explicit Planner(Options options)
-      : options_(std::move(options)), learner_(options_.bucket_bytes, options_.traits_of) {}
+      : options_(std::move(options)),
+        tuner_(options_.tuner, {.bucket_bytes = options_.bucket_bytes, .traits_of = options_.traits_of}) {}
 
   // ---- events of every rank ----
   struct Decision {
@@ -115,7 +118,8 @@ class Planner {
   std::optional<StartBucket> room(Nanos now, int64_t first_open);
   // A call under way has moved, so the other ranks have come.
   void moved(Nanos now) { moved_at_ = now; }
-  // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
+  // Departs if the other ranks do not start a bucket, or if this rank submits nothing more. The coordinator
+  // ends the plan between two passes where the tuner wants other buckets.
   PlannerActions tick(Nanos now, bool is_idle);
   // This rank's place in the plan. is_idle: no bucket is under way. open: the first one that is.
   struct Progress {
@@ -160,24 +164,32 @@ class Planner {
   [[nodiscard]] const std::map<OperationId, std::vector<Request>>& unanswered() const { return unanswered_; }
 
   // ---- events of the coordinator ----
-  void saw_submissions(std::span<const Request> requests);
+  void saw_submissions(std::span<const Request> requests, Nanos now);
   void saw_responses(std::span<const Response> responses);
   // Begins a plan, if one has been learned and nothing prevents it. If there are actions, the coordinator
   // must forget what waits.
   PlannerActions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
+  // As plans_begun() of a rank that has heard of all of them.
+  [[nodiscard]] int64_t plans_announced() const {
+    return ledger_.is_active() ? ledger_.plan_number() : plans_begun_;
+  }
   // Of the plan that is active.
   [[nodiscard]] const PlanLedger& ledger() const { return ledger_; }
   PlannerActions on_depart(const PlanReport& news);
   // Fails if the position cannot be true.
   Result<PlannerActions> on_position(Rank from, const PlanReport& news);
+  std::vector<Tuner::News> take_tuner_news() { return tuner_.take_news(); }
 
  private:
   Result<std::optional<PlannerActions>> begin(const PlanBegin& begins, Nanos now);
   Result<std::optional<PlannerActions>> end(const PlanEnd& end);
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
+  // Of the coordinator: tells all ranks that a plan of these buckets begins.
+  void announce(std::vector<Bucket> plan, const SetMembers& sets, std::vector<Response>& responses);
+  PlannerActions change_buckets(Nanos now);
   // Puts the tensors into the plan, all or none.
   bool take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   PlannerActions hold_back(OperationId operation, std::vector<Request> requests, const std::string& why);
@@ -187,6 +199,7 @@ class Planner {
 
   Options options_;
   PlanLearner learner_;
+  Tuner tuner_;
   PlanLedger ledger_;
   PlanRunner runner_;
   std::map<OperationId, std::vector<Request>> held_back_;  // not in the plan; negotiated once it is over
@@ -195,9 +208,13 @@ class Planner {
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;
-  uint16_t generation_ = 0;  // of backend calls; changes when a plan begins or ends
-  Nanos moved_at_ = 0;       // when a bucket last started or moved
-  Nanos taken_at_ = 0;       // when the plan took the last operation
+  // Of the coordinator.
+  SetMembers planned_sets_;   // of the plan that is active
+  bool is_changing_ = false;  // it ends so that one with other buckets begins
+  int64_t exposed_at_ = 0;    // between which passes the tuner was told what was exposed: started() then
+  uint16_t generation_ = 0;   // of backend calls; changes when a plan begins or ends
+  Nanos moved_at_ = 0;        // when a bucket last started or moved
+  Nanos taken_at_ = 0;        // when the plan took the last operation
   uint64_t seen_waits_ = 0;
   Nanos next_look_ = 0;
 };

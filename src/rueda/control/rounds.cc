@@ -6,10 +6,10 @@ namespace rueda::control {
 
 void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
                        TraceSink* trace) {
-  // The sender had not yet seen the last plan begin. It has put these requests into the plan, or
-  // sends them again.
-  if (plans_begun != planner_.plans_begun()) return;
-  planner_.saw_submissions(requests);
+  // The sender had not yet seen the last plan begin. It puts these requests into the plan, or sends them
+  // again.
+  if (plans_begun != planner_.plans_announced()) return;
+  planner_.saw_submissions(requests, now);
   coordinator_.submit(from, std::move(requests), now, trace);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "rueda/base/clock.h"
 #include "rueda/control/messages.h"
 
 namespace rueda::control {
@@ -13,6 +14,7 @@ struct SeenTensor {
   int64_t number = 0;  // in its name; 0: the name recurs as it is
   uint64_t seen = 0,
            started = 0;  // when it was first submitted and when it was answered, by a clock of events
+  Nanos ready = 0;       // when it was first submitted
 
   [[nodiscard]] const Entry& entry() const { return bucket.entries.front(); }
 };

@@ -1,0 +1,104 @@
+#include "rueda/control/bucketing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/control/fusion.h"
+
+namespace rueda::control {
+namespace {
+
+bool are_allreduces(const Bucket& a, const Bucket& b) {
+  return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
+}
+
+class StepPacker {
+ public:
+  StepPacker(const SetMembers& sets, const BucketLimits& limits) : sets_(sets), limits_(limits) {}
+
+  // The order of buckets that have no rank in common does not matter. So a tensor may join the last bucket
+  // that has ranks in common with it, as if it were the very last.
+  void put(const SeenTensor& tensor, size_t place) {
+    const int32_t set = tensor.bucket.process_set;
+    auto last = open_.end();
+    while (last != open_.begin() && !overlap(sets_, (last - 1)->bucket.process_set, set)) --last;
+    const bool is_alone = last == open_.begin() || (last - 1)->bucket.process_set != set;
+    if (!is_alone) {
+      Open& open = *(last - 1);
+      const bool fits = fits_in(open, tensor, place);
+      // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
+      const bool is_free = tensor.seen < open.started;
+      if (fits && is_free && can_fuse(open.bucket, tensor.bucket)) {
+        open.bucket.entries.push_back(tensor.entry());
+        open.bytes += tensor.bytes;
+        return;
+      }
+      // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights
+      // would be a bucket of its own, and would take the place beside a weight at which the next weight can
+      // overlap. Nothing overtakes a barrier.
+      const bool is_small = limits_.begins.empty() && open.bytes < most_bytes(open.bucket) / 2;
+      if (!fits && is_free && is_small && are_allreduces(open.bucket, tensor.bucket)) {
+        open_.insert(last - 1, {.bucket = tensor.bucket});
+        return;
+      }
+    }
+    open_.push_back({.bucket = tensor.bucket, .bytes = tensor.bytes, .started = tensor.started});
+  }
+
+  std::vector<Bucket> take() && {
+    std::vector<Bucket> buckets;
+    for (Open& one : open_) buckets.push_back(std::move(one.bucket));
+    return buckets;
+  }
+
+ private:
+  // A bucket that may still grow.
+  struct Open {
+    Bucket bucket;
+    int64_t bytes = 0;
+    uint64_t started = 0;  // when its first tensor was
+  };
+
+  [[nodiscard]] int64_t most_bytes(const Bucket& bucket) const {
+    const int64_t own = limits_.traits_of(bucket.process_set, bucket).bucket_bytes;
+    return own > 0 ? own : limits_.bucket_bytes;
+  }
+
+  [[nodiscard]] bool fits_in(const Open& open, const SeenTensor& tensor, size_t place) const {
+    if (!limits_.begins.empty()) return !limits_.begins[place];
+    const int64_t most = most_bytes(tensor.bucket);
+    return tensor.bytes <= most - std::min(open.bytes, most);
+  }
+
+  const SetMembers& sets_;
+  const BucketLimits& limits_;
+  std::vector<Open> open_;
+};
+
+}  // namespace
+
+bool can_fuse(const Bucket& a, const Bucket& b) {
+  return is_fusible(a.what) && a.process_set == b.process_set && key_of(a) == key_of(b);
+}
+
+std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,
+                               const BucketLimits& limits) {
+  StepPacker packer(sets, limits);
+  for (size_t place = 0; place < step.size(); ++place) packer.put(step[place], place);
+  return std::move(packer).take();
+}
+
+std::vector<size_t> reach(const std::vector<SeenTensor>& step) {
+  std::vector<size_t> first(step.size());
+  for (size_t last = 0; last < step.size(); ++last) {
+    first[last] = last;
+    if (last == 0 || !can_fuse(step[last - 1].bucket, step[last].bucket)) continue;
+    // Answers come in order, so what may not join a later bucket may not join an earlier one either.
+    size_t begin = first[last - 1];
+    while (begin < last && step[last].seen >= step[begin].started) ++begin;
+    first[last] = begin;
+  }
+  return first;
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,35 @@
+// How the calls of a learned step are put into the buckets of a plan. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rueda/control/backend_traits.h"
+#include "rueda/control/messages.h"
+#include "rueda/control/seen_tensor.h"
+#include "rueda/control/set_members.h"
+
+namespace rueda::control {
+
+struct BucketLimits {
+  // Tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake small tensors,
+  // so that these fuse with later ones.
+  int64_t bucket_bytes = 1 << 20;
+  // Where it says bucket_bytes, that holds.
+  BackendTraitsLookup traits_of = default_traits;
+  // [calls of the step] Whether a bucket begins with this call. Sizes do not count then. Empty: they do.
+  std::vector<bool> begins = {};
+};
+
+// The step is in the order of the answers.
+std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,
+                               const BucketLimits& limits);
+
+// Whether terms allow both in one bucket.
+bool can_fuse(const Bucket& a, const Bucket& b);
+
+// [calls of the step] The first call with which each may be in one bucket, with all that are between: terms
+// agree, and none was submitted after that first one was answered.
+std::vector<size_t> reach(const std::vector<SeenTensor>& step);
+
+}  // namespace rueda::control

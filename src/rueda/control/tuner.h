@@ -1,0 +1,102 @@
+// Finds better buckets for a learned plan while the job trains. Rank 0 has the one of the job: it measures
+// passes of the plan, computes other buckets from when tensors become ready and what buckets cost, and tries
+// one after the other against those that it has (trial.h). Only buckets change, so where sums keep their
+// order no bit does. A trial begins only if all that trials have cost, and what the next block may cost, stay
+// within a share of the time in which the job has trained. Pure; time comes in.
+//
+// What is tried: the buckets of the dynamic programme (bucket_programme.h) with what a call costs as it is
+// predicted, and with four times and a quarter of what does not grow with its size; and twice and half the
+// size up to which tensors are fused. From what is better it goes on in the same direction. When nothing near
+// is better it rests, until steps become a tenth longer or shorter.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/control/bucket_programme.h"
+#include "rueda/control/bucketing.h"
+#include "rueda/control/trial.h"
+
+namespace rueda::control {
+
+class Tuner {
+ public:
+  struct Options {
+    bool is_on = false;
+    BucketCosts costs = {};
+    Nanos settle = 20 * kSecond;  // trains as it is for so long before the first trial
+    double budget = 0.01;         // of the time, for trials
+    Trial::Options trial = {};
+  };
+  Tuner(Options options, BucketLimits limits) : options_(std::move(options)), limits_(std::move(limits)) {}
+
+  // A step has been learned. Its buckets: those found last, if it is the step as before.
+  std::vector<Bucket> learned(std::vector<SeenTensor> step, const SetMembers& sets);
+  // A pass of the plan begins on rank 0.
+  void pass_begins(Nanos now);
+  // From the last tensor of a pass until its last bucket was there.
+  void exposed(Nanos time) { exposed_.push_back(time); }
+  // Other buckets are wanted, so the plan is to end between two passes and to begin with next().
+  [[nodiscard]] bool wants_change() const { return wanted_ != running_; }
+  std::vector<Bucket> next();
+  // The plan has ended for another reason. What was tried is tried again when it is learned again.
+  void plan_over();
+
+  // What has happened since this was asked last, for people.
+  struct News {
+    std::string what;        // "buckets up to 2 MiB", "computed buckets, calls as predicted"
+    size_t buckets = 0;      // of a step
+    double gain = 0;         // of the median pass, measured
+    bool is_better = false;  // it stays
+    Nanos period = 0;        // of a pass now
+  };
+  std::vector<News> take_news() { return std::exchange(news_, {}); }
+
+ private:
+  // One way to make buckets.
+  struct Way {
+    bool is_computed = false;
+    int exponent = 0;  // computed: of four, for what a call costs; otherwise of two, for the size
+    auto operator<=>(const Way&) const = default;
+  };
+  using Begins = std::vector<bool>;
+
+  [[nodiscard]] std::vector<Bucket> buckets_of(const Way& way) const;
+  [[nodiscard]] BucketCosts costs_of(const Way& way) const;
+  [[nodiscard]] std::string text_of(const Way& way) const;
+  void watch();
+  void follow_trial(Nanos period);
+  void begin_trial();
+  void end_trial(bool is_better);
+  [[nodiscard]] bool is_within_budget(Nanos loss) const;
+  [[nodiscard]] bool has_drifted() const;
+  [[nodiscard]] std::optional<Way> candidate() const;
+  [[nodiscard]] std::vector<Nanos> recent() const { return {recent_.begin(), recent_.end()}; }
+
+  Options options_;
+  BucketLimits limits_;
+  std::vector<SeenTensor> step_;
+  SetMembers sets_;
+  std::vector<std::string> calls_;  // of the step, for comparison
+  std::vector<ReadyTensor> ready_;
+  Way best_, running_, wanted_;
+  std::set<Way> tried_;         // beside best_
+  std::optional<Trial> trial_;  // of other_
+  Way other_;
+  std::deque<Nanos> recent_;  // periods of passes with best_
+  std::deque<Nanos> exposed_;
+  Nanos pass_began_ = 0;                   // 0: none since the plan began
+  bool is_first_ = true;                   // the pass that has begun is the first one since buckets changed
+  Nanos trained_ = 0, lost_ = 0;           // all passes; what trials and changes have cost
+  Nanos settled_ = 0;                      // the period when nothing was left to try
+  Nanos change_cost_ = 10 * kMillisecond;  // of one change of buckets; measured later
+  std::vector<News> news_;
+};
+
+}  // namespace rueda::control
