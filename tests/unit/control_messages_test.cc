@@ -137,6 +137,7 @@ PlanEnd random_end(Random& random) {
                          .from = static_cast<Rank>(pick(random, 0, 9)),
                          .to = static_cast<Rank>(pick(random, 0, 9)),
                          .messages = static_cast<int32_t>(pick(random, 1, 9))});
+  end.is_change = pick(random, 0, 1) == 1;
   return end;
 }
 

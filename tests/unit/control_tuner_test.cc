@@ -203,8 +203,26 @@ TEST_F(Job, tries_again_when_steps_have_become_longer) {
   changes_ = 0;
   train(1000, flat(0));
   EXPECT_EQ(changes_, 0);
-  train(2000, flat(2 * kMillisecond));
+  train(2000, flat(4 * kMillisecond));
   EXPECT_GT(changes_, 0);
+}
+
+TEST(ATuner, leaves_alone_what_would_change_bits) {
+  for (const bool may : {false, true}) {
+    BucketLimits limits{.bucket_bytes = 8 << 10};
+    limits.traits_of = [](int32_t, const Terms&) { return BackendTraits{.keeps_order = false}; };
+    const Trial::Options trial{.passes = 1, .time = 0};
+    Tuner tuner({.is_on = true, .may_change_bits = may, .costs = line(1, 0), .settle = 0, .trial = trial},
+                limits);
+    std::vector<SeenTensor> step;
+    for (const char* name : {"a", "b", "c", "d"}) step.push_back(seen(name, 4 << 10, 0));
+    EXPECT_EQ(tuner.learned(step, {}).size(), 2u);
+    for (int i = 1; i < 1000 && !tuner.wants_change(); ++i) {
+      tuner.pass_begins(i * kSecond);
+      tuner.exposed(kSecond / 2);
+    }
+    EXPECT_EQ(tuner.wants_change(), may);
+  }
 }
 
 TEST(ATuner, that_is_off_changes_nothing) {

@@ -131,6 +131,8 @@ class Backend {
   // How large buckets of a learned plan should be that hold such calls, if the backend has found that out;
   // otherwise 0. Rank 0 makes the plans and alone asks, so members may answer differently.
   [[nodiscard]] virtual int64_t bucket_bytes(const Group&, const schedule::Spec&) const { return 0; }
+  // Sums have the same bits whatever segments are with them in a call.
+  [[nodiscard]] virtual bool keeps_order() const { return true; }
 
   // Whether the backend has room now for the call at this position of the global order.
   [[nodiscard]] virtual bool has_room(uint64_t order) const = 0;

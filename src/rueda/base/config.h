@@ -18,6 +18,9 @@ struct Config {
   double cycle_time_ms = 0;            // longest wait for more tensors; 0 = start as soon as one is ready
   bool group_fusion_disabled = false;  // members of a group fuse only with each other
   int64_t plan_bucket_bytes = 0;       // up to which learned plans fuse tensors; 0 = found for the fabric
+  std::string tune = "auto";           // whether learned plans try other buckets: auto, on, off
+  double tune_after_s = 20;            // how long a plan runs as it is before
+  std::string tune_log;                // path of a log of what was tried; empty = none
   bool dynamic_process_sets = false;
   // diagnosis
   bool stall_check_disabled = false;

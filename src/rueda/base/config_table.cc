@@ -45,6 +45,21 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
                            "setting applies to all ranks)."},
                           &Config::plan_bucket_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
+      text({"tune", "RUEDA_TUNE", "HOROVOD_AUTOTUNE", "",
+            "Whether learned plans try other buckets while a job trains, for at most 1 % of its time "
+            "(rank 0's setting applies to all ranks). auto: where no sum changes a bit, so not with "
+            "NCCL, MPI or RUEDA_ALGORITHM. on: there too. off: never. A size in "
+            "RUEDA_PLAN_BUCKET_BYTES turns it off."},
+           &Config::tune, "auto|on|off"));
+  table.back().parse = parse_tune;
+  table.push_back(number({"tune_after_s", "RUEDA_TUNE_AFTER_SECONDS", "", "seconds",
+                          "How long a job trains with learned plans before other buckets are tried."},
+                         &Config::tune_after_s, "0..1000000", {0, 1'000'000}));
+  table.push_back(
+      text({"tune_log", "RUEDA_TUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
+            "Path of a table (CSV) in which rank 0 writes a line for all buckets that were tried."},
+           &Config::tune_log, "a path"));
+  table.push_back(
       boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
                "Process sets may be added and removed after init."},
               &Config::dynamic_process_sets));
@@ -351,7 +366,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
-  const std::array<Rule, 16> rules = {{
+  const std::array<Rule, 15> rules = {{
       {"RUEDA_HEARTBEAT_SECONDS", always, "RUEDA_PEER_TIMEOUT_SECONDS holds for silence of every kind"},
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
@@ -367,8 +382,6 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       {"HOROVOD_CCL_CACHE", always, "rueda does not use oneCCL"},
       {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},
       {"HOROVOD_ENABLE_ASYNC_COMPLETION", is_set_to_false, "operations always complete asynchronously"},
-      {"HOROVOD_AUTOTUNE", when_on,
-       "there is nothing to tune: tensors fuse while they wait, and measured costs choose the algorithm"},
       {"HOROVOD_HIERARCHICAL_ALLGATHER", when_on, kByCost},
       {"HOROVOD_TORUS_ALLREDUCE", when_on, kByCost},
   }};

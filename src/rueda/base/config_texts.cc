@@ -80,6 +80,16 @@ Status parse_cuda_ipc(Config& config, std::string_view text) {
   return Status::ok();
 }
 
+// As Horovod's variable has it, 1 and 0 as well.
+Status parse_tune(Config& config, std::string_view text) {
+  const std::string mode = lower(trimmed(text));
+  const bool is_on = mode == "on" || mode == "1" || mode == "true" || mode == "yes";
+  const bool is_off = mode == "off" || mode == "0" || mode == "false" || mode == "no";
+  if (!is_on && !is_off && mode != "auto") return refused("one of the three");
+  config.tune = is_on ? "on" : is_off ? "off" : "auto";
+  return Status::ok();
+}
+
 Status parse_cpu_operations(Config& config, std::string_view text) {
   const std::string name = lower(trimmed(text));
   if (name != "native" && name != "mpi") return refused("one of the two");

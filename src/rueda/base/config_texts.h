@@ -37,6 +37,7 @@ Status parse_log_level(Config& config, std::string_view text);
 Status parse_determinism(Config& config, std::string_view text);
 Status parse_gpu_operations(Config& config, std::string_view text);
 Status parse_cuda_ipc(Config& config, std::string_view text);
+Status parse_tune(Config& config, std::string_view text);
 Status parse_cpu_operations(Config& config, std::string_view text);
 Status parse_transports(Config& config, std::string_view text);
 // Entry i is the core of local rank i.

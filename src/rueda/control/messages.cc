@@ -271,6 +271,7 @@ void get_fields(ByteReader& reader, PlanBegin& begin) {
 }
 
 void put_fields(ByteWriter& writer, const PlanEnd& end) {
+  writer.put(static_cast<uint8_t>(end.is_change));
   writer.put_vector(end.runs);
   writer.put_list(end.flows, [](ByteWriter& to, const Flow& flow) {
     to.put(flow.bucket);
@@ -281,6 +282,9 @@ void put_fields(ByteWriter& writer, const PlanEnd& end) {
 }
 
 void get_fields(ByteReader& reader, PlanEnd& end) {
+  const auto is_change = reader.get<uint8_t>();
+  if (is_change > 1) reader.fail();
+  end.is_change = is_change == 1;
   end.runs = reader.get_vector<int64_t>(kMaxPlanBuckets);
   end.flows = reader.get_list([](ByteReader& from) {
     const Flow flow{.bucket = from.get<int64_t>(),

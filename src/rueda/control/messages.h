@@ -181,6 +181,7 @@ struct Flow {
 struct PlanEnd {
   std::vector<int64_t> runs;  // [buckets of the plan] how often each has run
   std::vector<Flow> flows;    // for those that do not run
+  bool is_change = false;     // one with the same tensors in other buckets begins at once
 
   bool operator==(const PlanEnd&) const = default;
 };

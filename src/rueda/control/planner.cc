@@ -180,7 +180,7 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
   Result<std::vector<LeftOver>> left_over = runner_.finish(end.runs);
   if (!left_over.is_ok()) return left_over.status();
   PlannerActions actions;
-  actions.emplace_back(PlanOver{});
+  actions.emplace_back(PlanOver{.is_change = end.is_change});
   undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   std::map<OperationId, std::vector<TensorRequest>> open;  // what was not reduced
@@ -346,9 +346,11 @@ Result<PlannerActions> Planner::on_position(Rank from, const PlanReport& positio
   std::optional<PlanLedger::End>& end = stopped.value();
   if (!end) return PlannerActions();
   const int64_t passes = std::ranges::max(end->runs);
+  const bool is_change = std::exchange(is_changing_, false);
   std::vector<Response> responses;
-  responses.emplace_back(PlanEnd{.runs = std::move(end->runs), .flows = std::move(end->flows)});
-  if (std::exchange(is_changing_, false)) {
+  responses.emplace_back(
+      PlanEnd{.runs = std::move(end->runs), .flows = std::move(end->flows), .is_change = is_change});
+  if (is_change) {
     announce(tuner_.next(), SetMembers(planned_sets_), responses);
   } else {
     learner_.plan_ended(passes);

@@ -46,7 +46,9 @@ struct Negotiate {  // as if they were submitted now, in this order
   std::vector<Request> requests;
 };
 struct PlanBegun {};
-struct PlanOver {};
+struct PlanOver {
+  bool is_change = false;  // one with other buckets begins at once
+};
 struct StartBucket {
   SharedBucket bucket;
   int64_t number = 0;         // counted from the beginning of the plan

@@ -33,6 +33,7 @@ void Trial::passed(Nanos period) {
     loss_ += std::max<Nanos>(period - before_, 0);
     const auto limit = static_cast<Nanos>((1 + options_.cut) * static_cast<double>(before_));
     if (block_.size() >= kQuickLook && median_of(block_) > limit) {
+      gains_.push_back(1 - static_cast<double>(median_of(block_)) / static_cast<double>(before_));
       state_ = State::kNotBetter;
     } else if (is_full()) {
       other_ = median_of(std::exchange(block_, {}));

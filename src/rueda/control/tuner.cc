@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kRecent = 20;          // passes
 constexpr size_t kMostTensors = 2048;   // of a step whose buckets are computed
 constexpr double kLeastExposed = 0.01;  // of a pass; else communication is hidden, and buckets change nothing
-constexpr double kDrift = 0.1;
+constexpr double kDrift = 0.2;
 constexpr int kMostSteps = 6;  // away from the size and the costs of a call at the beginning
 
 // Equal for the same calls in any order: that of answers varies from step to step.
@@ -51,7 +51,11 @@ std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMember
     settled_ = 0;
   }
   running_ = wanted_ = best_;
-  return buckets_of(best_);
+  std::vector<Bucket> buckets = buckets_of(best_);
+  is_allowed_ = options_.may_change_bits || std::ranges::all_of(buckets, [this](const Bucket& bucket) {
+                  return limits_.traits_of(bucket.process_set, bucket).keeps_order;
+                });
+  return buckets;
 }
 
 std::vector<Bucket> Tuner::buckets_of(const Way& way) const {
@@ -92,7 +96,7 @@ std::string Tuner::text_of(const Way& way) const {
 }
 
 void Tuner::pass_begins(Nanos now) {
-  if (!options_.is_on) return;
+  if (!options_.is_on || !is_allowed_) return;
   const Nanos began = std::exchange(pass_began_, now);
   if (began == 0) return;
   const Nanos period = now - began;

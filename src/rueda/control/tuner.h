@@ -7,7 +7,7 @@
 // What is tried: the buckets of the dynamic programme (bucket_programme.h) with what a call costs as it is
 // predicted, and with four times and a quarter of what does not grow with its size; and twice and half the
 // size up to which tensors are fused. From what is better it goes on in the same direction. When nothing near
-// is better it rests, until steps become a tenth longer or shorter.
+// is better it rests, until steps become a fifth longer or shorter.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ class Tuner {
  public:
   struct Options {
     bool is_on = false;
+    bool may_change_bits = false;  // also where sums depend on what is in their bucket
     BucketCosts costs = {};
     Nanos settle = 20 * kSecond;  // trains as it is for so long before the first trial
     double budget = 0.01;         // of the time, for trials
@@ -92,10 +93,11 @@ class Tuner {
   std::deque<Nanos> recent_;  // periods of passes with best_
   std::deque<Nanos> exposed_;
   Nanos pass_began_ = 0;                   // 0: none since the plan began
+  bool is_allowed_ = false;                // by the backends of the step
   bool is_first_ = true;                   // the pass that has begun is the first one since buckets changed
   Nanos trained_ = 0, lost_ = 0;           // all passes; what trials and changes have cost
   Nanos settled_ = 0;                      // the period when nothing was left to try
-  Nanos change_cost_ = 10 * kMillisecond;  // of one change of buckets; measured later
+  Nanos change_cost_ = kMillisecond;  // of one change of buckets; measured later
   std::vector<News> news_;
 };
 

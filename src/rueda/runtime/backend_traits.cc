@@ -23,7 +23,8 @@ control::BackendTraitsLookup make_traits_lookup(const backend::BackendTable& bac
     if (backend == nullptr) return {.can_cancel = false};  // the dispatcher refuses it
     return {.alone_bytes = backend->copies_fused(*group, spec) ? kAloneBytes : 0,
             .can_cancel = backend->cancellation() != nullptr,
-            .bucket_bytes = backend->bucket_bytes(*group, spec)};
+            .bucket_bytes = backend->bucket_bytes(*group, spec),
+            .keeps_order = backend->keeps_order()};
   };
 }
 

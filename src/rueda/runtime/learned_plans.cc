@@ -105,12 +105,14 @@ void LearnedPlans::note(const control::TellDeparture& told) {
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
 }
 
-void LearnedPlans::carry_out(control::PlanOver&) {
+void LearnedPlans::carry_out(control::PlanOver& over) {
   waiting_.clear();
   dispatcher_.forget_planned();
   count(counters_.departures);
   count(counters_.meters->plans_left);
-  const std::string why = departure_.empty() ? "another rank departed" : departure_;
+  const std::string why = over.is_change       ? "other buckets are tried"
+                          : departure_.empty() ? "another rank departed"
+                                               : departure_;
   trace_.record(instant_span(SpanKind::kPlanEnds, why));
 }
 

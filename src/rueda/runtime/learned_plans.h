@@ -47,7 +47,7 @@ class LearnedPlans {
 
   // ---- actions ----
   void carry_out(control::PlanBegun&);
-  void carry_out(control::PlanOver&);
+  void carry_out(control::PlanOver& over);
   void carry_out(control::StartBucket& started);
   void carry_out(control::SetGeneration& set) { dispatcher_.set_generation(set.generation); }
   void carry_out(control::Cancel& cancelled) { dispatcher_.cancel(cancelled.number, cancelled.arrivals); }

@@ -11,6 +11,7 @@
 #include "rueda/base/log.h"
 #include "rueda/runtime/backend_traits.h"
 #include "rueda/runtime/backends.h"
+#include "rueda/runtime/tuning.h"
 
 namespace rueda::runtime {
 namespace {
@@ -60,7 +61,8 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
           .me = session.me,
           .ranks = session.size(),
           .traits_of = plan_traits(session, groups),
-          .patience = 2 * longest_stall + kSecond};
+          .patience = 2 * longest_stall + kSecond,
+          .tuner = tuner_options(session, fusion_bytes(session))};
 }
 
 }  // namespace
@@ -68,7 +70,8 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
       plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
-             parts_.ready_streams, parts_.counters, parts_.trace) {
+             parts_.ready_streams, parts_.counters, parts_.trace),
+      tuning_report_(parts_.session.config.tune_log) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
@@ -199,6 +202,7 @@ bool Negotiation::run_plan(Nanos now) {
     moved = true;
   }
   carry_out(plans_.tick(now));
+  if (is_coordinator()) tuning_report_.write(plans_.planner().take_tuner_news(), now);
   carry_out(plans_.wanted(now));
   return moved;
 }

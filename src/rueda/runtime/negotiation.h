@@ -19,6 +19,7 @@
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/ready_streams.h"
 #include "rueda/runtime/session.h"
+#include "rueda/runtime/tuning.h"
 
 namespace rueda::runtime {
 
@@ -92,6 +93,7 @@ class Negotiation {
 
   Parts parts_;
   LearnedPlans plans_;
+  TuningReport tuning_report_;                         // of rank 0
   std::unique_ptr<control::Rounds> rounds_;            // rank 0 only
   std::vector<std::shared_ptr<Operation>> submitted_;  // scratch of take_submissions()
 };

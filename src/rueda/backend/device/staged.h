@@ -59,6 +59,7 @@ class StagedBackend final : public Backend, public Cancellation {
   [[nodiscard]] bool copies_fused(const Group& group, const schedule::Spec& spec) const override {
     return host_->copies_fused(group, spec);
   }
+  [[nodiscard]] bool keeps_order() const override { return host_->keeps_order(); }
   [[nodiscard]] Cancellation* cancellation() override {
     return host_->cancellation() != nullptr ? this : nullptr;
   }

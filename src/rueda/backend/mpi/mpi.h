@@ -41,6 +41,7 @@ class MpiBackend final : public Backend {
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] bool keeps_order() const override { return false; }
   [[nodiscard]] bool has_room(uint64_t /*order*/) const override {
     return !idle_.empty() || !broken_.is_ok();
   }

@@ -76,6 +76,7 @@ class NcclBackend final : public Backend, public Cancellation {
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return false; }
   // Null: the members have no way to meet.
   [[nodiscard]] Cancellation* cancellation() override { return host_sync_.are_possible() ? this : nullptr; }
+  [[nodiscard]] bool keeps_order() const override { return false; }
   [[nodiscard]] int64_t bucket_bytes(const Group& group, const schedule::Spec&) const override {
     return group.id == 0 ? bucket_bytes_ : 0;
   }
