@@ -45,14 +45,20 @@ Ordered row_of(const Prediction& row) {
                  {"link_busy", row.link_busy},
                  {"core_busy", row.core_busy},
                  {"lost_ms", nullptr},
+                 {"culprits", Ordered::array()},
                  {"bucket_bytes", row.bucket_bytes},
                  {"calls", row.calls},
                  {"negotiation_messages", row.messages},
                  {"plans", row.plans_begun},
                  {"algorithms", row.algorithms}};
   if (row.has_losses)
-    out["lost_ms"] = {
-        {"links", row.losses.links_ms}, {"hosts", row.losses.hosts_ms}, {"jitter", row.losses.jitter_ms}};
+    out["lost_ms"] = {{"links", row.losses.links_ms},
+                      {"hosts", row.losses.hosts_ms},
+                      {"jitter", row.losses.jitter_ms},
+                      {"slowdown", row.losses.slowdown_ms}};
+  for (const Culprit& one : row.culprits)
+    out["culprits"].push_back(
+        {{"kind", one.kind}, {"where", one.where}, {"text", one.text}, {"gain_ms", one.gain_ms}});
   return out;
 }
 
@@ -104,6 +110,10 @@ std::string page(const Report& report) {
         lost(row.losses.slowdown_ms), means_of(request, row));
   }
   text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
+  for (const Prediction& row : report.rows)
+    if (!row.culprits.empty())
+      text += fmt::format("{} ranks lose {:.1f} ms of a step to {}\n", row.ranks,
+                          row.culprits.front().gain_ms, row.culprits.front().text);
   return text;
 }
 
