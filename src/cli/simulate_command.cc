@@ -29,8 +29,8 @@ made of a short run. A cluster is a file as docs/simulate.md describes, or what 
 )";
 
 struct RawSimulate {
-  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json, late,
-              strategy = "allreduce", servers, placement, server_hosts;
+  std::string model = "resnet50", cluster, ranks, bandwidth, tiers, fusion, bucket, detail = "auto", json,
+              late, strategy = "allreduce", servers, placement, server_hosts;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -42,21 +42,29 @@ struct RawSimulate {
 
 std::string is_given(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
 
-void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
-  app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
-  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
-  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
-      ->check(CLI::Range(1, 4096));
+void add_what_if_options(CLI::App& app, RawSimulate& raw) {
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
   app.add_option("--per-host", raw.per_host, "what if: ranks on each host")->check(CLI::Range(1, 256));
   app.add_option("--bandwidth", raw.bandwidth, "what if: rate of each link, each way: 25gbit")
       ->check(is_given);
   app.add_option("--latency", raw.latency_us, "what if: microseconds one way")->check(CLI::Range(0.0, 1e6));
+  app.add_option(
+         "--tiers", raw.tiers,
+         "what if: switches over so many hosts, whose uplinks carry less than is below them: 8:4,32:2")
+      ->check(is_given);
   app.add_flag("--rdma", raw.rdma, "what if: links move bytes without the cores of hosts");
   app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
       ->check(CLI::Range(0.001, 3.6e6));
   app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
       ->check(CLI::Range(0.0001, 1e6));
+}
+
+void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
+  app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
+  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
+  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
+      ->check(CLI::Range(1, 4096));
+  add_what_if_options(app, raw);
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
   app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
   app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
@@ -128,6 +136,11 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
     const Result<int64_t> rate = bench::parse_rate(raw.bandwidth);
     if (!rate.is_ok()) return {Code::kInvalidArgument, "--bandwidth: " + rate.status().why};
     changes.rate_bits = static_cast<double>(rate.value());
+  }
+  if (!raw.tiers.empty()) {
+    Result<std::vector<simulate::SwitchTier>> tiers = simulate::parse_tiers(raw.tiers);
+    if (!tiers.is_ok()) return {Code::kInvalidArgument, "--tiers: " + tiers.status().why};
+    changes.tiers = std::move(tiers).value();
   }
   if (raw.latency_us >= 0) changes.latency_us = raw.latency_us;
   if (raw.per_host > 0) changes.per_host = raw.per_host;

@@ -95,6 +95,21 @@ void add_hosts_of_slow_links(const Cluster& cluster, std::vector<Suspect>& all) 
   }
 }
 
+void add_tiers(const Cluster& cluster, std::vector<Suspect>& all) {
+  for (size_t i = 0; i < cluster.tiers.size(); ++i) {
+    const SwitchTier& tier = cluster.tiers[i];
+    const double ports = tier.hosts * cluster.rate_bits;
+    all.push_back({.culprit = {.kind = "tier",
+                               .where = {std::to_string(i)},
+                               .text = "the uplinks of " + tiers_text({tier})},
+                   .times = tier.rate_bits > 0 ? ports / tier.rate_bits : tier.oversubscription,
+                   .take_away = [i](Without& rest) {
+                     rest.cluster.tiers[i].oversubscription = 1;
+                     rest.cluster.tiers[i].rate_bits = 0;
+                   }});
+  }
+}
+
 void add_speeds(const Cluster& cluster, std::vector<Suspect>& all) {
   std::vector<double> speeds;
   for (const Host& host : cluster.hosts) speeds.push_back(host.speed);
@@ -151,6 +166,7 @@ void add_cores(const Cluster& cluster, std::vector<Suspect>& all) {
 std::string group_text(const std::string& kind, size_t count) {
   if (kind == "port") return fmt::format("the slow ports of {} hosts", count);
   if (kind == "link") return fmt::format("{} slow links between hosts", count);
+  if (kind == "tier") return fmt::format("the uplinks of {} tiers of switches", count);
   if (kind == "speed") return fmt::format("{} hosts that compute longer", count);
   if (kind == "rank") return fmt::format("{} ranks that compute longer", count);
   return fmt::format("fewer cores than ranks on {} machines", count);
@@ -176,6 +192,7 @@ std::map<std::string, std::vector<Suspect>> suspects_of(const Cluster& cluster,
   add_ports(cluster, all);
   add_links(cluster, all);
   add_hosts_of_slow_links(cluster, all);
+  add_tiers(cluster, all);
   add_speeds(cluster, all);
   add_late_ranks(late, all);
   add_cores(cluster, all);

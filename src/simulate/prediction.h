@@ -47,9 +47,10 @@ struct Losses {
 // One place that is slower than its like, or several of a kind where one alone is not worth much. What a step
 // gains without it was predicted as the step itself was; the library decides anew.
 struct Culprit {
-  std::string kind;                // port, link, speed, rank, cores
-  std::vector<std::string> where;  // names of hosts (of a link: of both ends in turn), or numbers of ranks
-  std::string text;                // "the port of host c, 500 Mbit/s"
+  std::string kind;  // port, link, tier, speed, rank, cores
+  std::vector<std::string>
+      where;         // names of hosts (of a link: of both ends in turn), or numbers of ranks or tiers
+  std::string text;  // "the port of host c, 500 Mbit/s"
   double gain_ms = 0;
 };
 

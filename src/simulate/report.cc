@@ -25,9 +25,22 @@ std::string kinds_of(const std::map<std::string, int64_t>& algorithms) {
 }
 
 std::string links_text(const Cluster& cluster, const Changes& changes) {
-  return fmt::format("{}, {} a link, {:g} us one way", changes.kind.value_or(cluster.kind),
+  const std::string tiers = tiers_text(changes.tiers.value_or(cluster.tiers));
+  return fmt::format("{}, {} a link, {:g} us one way{}", changes.kind.value_or(cluster.kind),
                      bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
-                     changes.latency_us.value_or(cluster.latency_us));
+                     changes.latency_us.value_or(cluster.latency_us), tiers.empty() ? "" : "; " + tiers);
+}
+
+Ordered tiers_of(const Request& request) {
+  Ordered tiers = Ordered::array();
+  for (const SwitchTier& tier : request.changes.tiers.value_or(request.cluster.tiers)) {
+    tiers.push_back({{"hosts", tier.hosts}});
+    if (tier.rate_bits > 0)
+      tiers.back()["rate_bits"] = tier.rate_bits;
+    else
+      tiers.back()["oversubscription"] = tier.oversubscription;
+  }
+  return tiers;
 }
 
 Ordered row_of(const Prediction& row) {
@@ -138,6 +151,7 @@ std::string json(const Report& report) {
         {"kind", request.changes.kind.value_or(request.cluster.kind)},
         {"rate_bits", request.changes.rate_bits.value_or(request.cluster.rate_bits)},
         {"latency_us", request.changes.latency_us.value_or(request.cluster.latency_us)},
+        {"tiers", tiers_of(request)},
         {"costs", std::move(used)}}},
       {"cross_step", request.cross_step},
       {"plans", request.plans},

@@ -30,6 +30,7 @@ void unbind_links(Layout& layout) {
   constexpr double kAnyRate = 1e6;
   for (schedule::LinkCost& link : layout.network.links) link = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
   for (double& port : layout.network.port_gbps) port = kAnyRate;
+  layout.network.tiers.clear();
   layout.topology.remote = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
   if (!layout.gpus.empty()) layout.topology.local = layout.topology.remote;
 }

@@ -18,7 +18,9 @@ void take_use(const Run& run, const Cluster& cluster, Prediction& row) {
   for (const std::vector<StepTimes>& of_rank : run.job.steps) whole = std::max(whole, of_rank.back().ended);
   const double us = static_cast<double>(whole) / 1e3;
   const CallsUse& use = run.job.use;
-  row.link_busy = std::max(busiest(use.busy_us.port_out), busiest(use.busy_us.port_in)) / us;
+  row.link_busy =
+      std::max({busiest(use.busy_us.port_out), busiest(use.busy_us.port_in), busiest(use.busy_us.uplinks)}) /
+      us;
   const Layout layout = lay_out(cluster);
   for (size_t i = 0; i < use.busy_us.cores.size(); ++i) {
     const double cores = layout.machine_of.empty() ? 1 : layout.cores[i];

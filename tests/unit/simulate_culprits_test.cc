@@ -129,6 +129,14 @@ TEST(simulate_culprits, a_late_rank_costs_what_it_computes_longer) {
   EXPECT_NEAR(row.culprits[0].gain_ms, 0.25 * row.compute_ms, 0.02 * row.compute_ms);
 }
 
+TEST(simulate_culprits, uplinks_that_carry_too_little_are_named) {
+  const json tiers = {{"tiers", {{{"hosts", 2}, {"oversubscription", 8}}}}};
+  const std::vector<Culprit> found = culprits_of({"resnet50", 4, 1, "10gbit", tiers, "", {}});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].kind, "tier");
+  EXPECT_EQ(found[0].text, "the uplinks of switches over 2 hosts, 8:1");
+}
+
 TEST(simulate_culprits, two_slow_ports_that_hide_behind_each_other_are_named_together) {
   const Planted planted{"resnet50", 4, 1, "10gbit", host("rate", "1gbit"), "port", {}};
   Request request = request_of(planted);
