@@ -30,7 +30,7 @@ made of a short run. A cluster is a file as docs/simulate.md describes, or what 
 
 struct RawSimulate {
   std::string model = "resnet50", cluster, ranks, bandwidth, tiers, fusion, bucket, detail = "auto", json,
-              late, strategy = "allreduce", servers, placement, server_hosts;
+              html, late, strategy = "allreduce", servers, placement, server_hosts;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -106,6 +106,7 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--measured", raw.measured,
                  "--validate: the report of an earlier one, whose measurements are taken")
       ->check(is_given);
+  app.add_option("--html", raw.html, "also write a page for browsers to this file")->check(is_given);
   app.add_option("--json", raw.json, "also write the report to this file; - prints it instead of the page")
       ->check(is_given);
 }
@@ -223,15 +224,27 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
 }
 
 // Shows one form of the results, and writes the other one where --json names a file.
-int show(const std::string& path, const std::string& page, const std::string& json) {
+Status show(const std::string& path, const std::string& page, const std::string& json) {
   put(path == "-" ? json : page);
-  if (path.empty() || path == "-") return 0;
-  timeline::OutputFile file;
-  Status status = file.open(path);
-  if (status.is_ok()) status = file.write(json);
-  if (status.is_ok()) status = file.close();
-  if (!status.is_ok()) fmt::print(stderr, "rueda simulate: {}\n", status.why);
-  return status.is_ok() ? 0 : 1;
+  return path.empty() || path == "-" ? Status::ok() : timeline::write_file(path, json);
+}
+
+// As it can be typed again.
+std::string command_text(const Arguments& arguments) {
+  std::string text = "rueda simulate";
+  for (const std::string& word : arguments) {
+    const bool is_plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>(){}[]#~!") == std::string::npos;
+    text += ' ';
+    if (is_plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
 }
 
 }  // namespace
@@ -240,6 +253,10 @@ int simulate_command(const Arguments& arguments) {
   const auto refuse = [](const std::string& why) {
     fmt::print(stderr, "rueda simulate: {}\n", why);
     return kUsageError;
+  };
+  const auto ended = [](const Status& status) {
+    if (!status.is_ok()) fmt::print(stderr, "rueda simulate: {}\n", status.why);
+    return status.is_ok() ? 0 : 1;
   };
   RawSimulate raw;
   simulate::Request request;
@@ -257,12 +274,15 @@ int simulate_command(const Arguments& arguments) {
     const Result<simulate::Validation> validation = simulate::validate(
         {.binary = own_path(), .quick = raw.quick, .repeats = raw.repeats, .measured = raw.measured});
     if (!validation.is_ok()) return refuse(validation.status().why);
-    return show(raw.json, simulate::page(validation.value()), simulate::json(validation.value()));
+    return ended(show(raw.json, simulate::page(validation.value()), simulate::json(validation.value())));
   }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
   const Result<simulate::Report> report = simulate::simulate(request);
   if (!report.is_ok()) return refuse(report.status().why);
-  return show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
+  Status status = show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
+  if (status.is_ok() && !raw.html.empty())
+    status = timeline::write_file(raw.html, simulate::html(report.value(), command_text(arguments)));
+  return ended(status);
 }
 
 }  // namespace rueda::cli

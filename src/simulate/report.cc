@@ -24,13 +24,6 @@ std::string kinds_of(const std::map<std::string, int64_t>& algorithms) {
   return algorithms.size() > 1 ? name + " and others" : name;
 }
 
-std::string links_text(const Cluster& cluster, const Changes& changes) {
-  const std::string tiers = tiers_text(changes.tiers.value_or(cluster.tiers));
-  return fmt::format("{}, {} a link, {:g} us one way{}", changes.kind.value_or(cluster.kind),
-                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
-                     changes.latency_us.value_or(cluster.latency_us), tiers.empty() ? "" : "; " + tiers);
-}
-
 Ordered tiers_of(const Request& request) {
   Ordered tiers = Ordered::array();
   for (const SwitchTier& tier : request.changes.tiers.value_or(request.cluster.tiers)) {
@@ -103,12 +96,21 @@ std::string strategy_text(const Servers& servers) {
   return "tensorflow-servers";
 }
 
+std::string links_text(const Request& request) {
+  const Cluster& cluster = request.cluster;
+  const Changes& changes = request.changes;
+  const std::string tiers = tiers_text(changes.tiers.value_or(cluster.tiers));
+  return fmt::format("{}, {} a link, {:g} us one way{}", changes.kind.value_or(cluster.kind),
+                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
+                     changes.latency_us.value_or(cluster.latency_us), tiers.empty() ? "" : "; " + tiers);
+}
+
 std::string page(const Report& report) {
   const Request& request = report.request;
   std::string text =
       fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
-                  request.cluster.source, links_text(request.cluster, request.changes));
+                  request.cluster.source, links_text(request));
   text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
                       "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
                       "slowdown", "buckets");

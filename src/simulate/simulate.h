@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "rueda/base/status.h"
 #include "simulate/prediction.h"
@@ -11,7 +12,10 @@ namespace rueda::simulate {
 
 Result<Report> simulate(const Request& request);
 
+std::string links_text(const Request& request);  // for people
 std::string page(const Report& report);
+// A page for browsers. command: what was typed.
+std::string html(const Report& report, std::string_view command);
 std::string json(const Report& report);  // docs/simulate.md describes it
 
 }  // namespace rueda::simulate
