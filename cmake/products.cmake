@@ -51,7 +51,7 @@ rueda_tool(timeline LIBRARIES rueda_trace rueda_workload rueda_fmt)
 # `rueda status` and `rueda stacks` ask running processes; of the core they know how to find and ask them.
 rueda_tool(observe LIBRARIES rueda_status rueda_fmt)
 # `rueda simulate` runs the pure parts of the core under virtual time; of the rest of it, nothing is linked.
-rueda_tool(simulate LIBRARIES rueda_bench rueda_control rueda_backend)
+rueda_tool(simulate LIBRARIES rueda_bench rueda_control rueda_backend rueda_timeline)
 if(cli_sources)
   add_executable(rueda_cli ${cli_sources})
   # In a folder of its own: beside librueda.so its name would hide the target `rueda` from Ninja.

@@ -29,8 +29,8 @@ made of a short run. A cluster is a file as docs/simulate.md describes, or what 
 )";
 
 struct RawSimulate {
-  std::string model = "resnet50", cluster, ranks, bandwidth, fusion, bucket, detail = "auto", json, late,
-              strategy = "allreduce", servers, placement, server_hosts;
+  std::string model = "resnet50", cluster, ranks, bandwidth, tiers, fusion, bucket, detail = "auto", json,
+              html, late, strategy = "allreduce", servers, placement, server_hosts;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -42,21 +42,29 @@ struct RawSimulate {
 
 std::string is_given(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
 
-void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
-  app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
-  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
-  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
-      ->check(CLI::Range(1, 4096));
+void add_what_if_options(CLI::App& app, RawSimulate& raw) {
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
   app.add_option("--per-host", raw.per_host, "what if: ranks on each host")->check(CLI::Range(1, 256));
   app.add_option("--bandwidth", raw.bandwidth, "what if: rate of each link, each way: 25gbit")
       ->check(is_given);
   app.add_option("--latency", raw.latency_us, "what if: microseconds one way")->check(CLI::Range(0.0, 1e6));
+  app.add_option(
+         "--tiers", raw.tiers,
+         "what if: switches over so many hosts, whose uplinks carry less than is below them: 8:4,32:2")
+      ->check(is_given);
   app.add_flag("--rdma", raw.rdma, "what if: links move bytes without the cores of hosts");
   app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
       ->check(CLI::Range(0.001, 3.6e6));
   app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
       ->check(CLI::Range(0.0001, 1e6));
+}
+
+void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
+  app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
+  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
+  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
+      ->check(CLI::Range(1, 4096));
+  add_what_if_options(app, raw);
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
   app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
   app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
@@ -98,6 +106,7 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--measured", raw.measured,
                  "--validate: the report of an earlier one, whose measurements are taken")
       ->check(is_given);
+  app.add_option("--html", raw.html, "also write a page for browsers to this file")->check(is_given);
   app.add_option("--json", raw.json, "also write the report to this file; - prints it instead of the page")
       ->check(is_given);
 }
@@ -128,6 +137,11 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
     const Result<int64_t> rate = bench::parse_rate(raw.bandwidth);
     if (!rate.is_ok()) return {Code::kInvalidArgument, "--bandwidth: " + rate.status().why};
     changes.rate_bits = static_cast<double>(rate.value());
+  }
+  if (!raw.tiers.empty()) {
+    Result<std::vector<simulate::SwitchTier>> tiers = simulate::parse_tiers(raw.tiers);
+    if (!tiers.is_ok()) return {Code::kInvalidArgument, "--tiers: " + tiers.status().why};
+    changes.tiers = std::move(tiers).value();
   }
   if (raw.latency_us >= 0) changes.latency_us = raw.latency_us;
   if (raw.per_host > 0) changes.per_host = raw.per_host;
@@ -210,15 +224,27 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
 }
 
 // Shows one form of the results, and writes the other one where --json names a file.
-int show(const std::string& path, const std::string& page, const std::string& json) {
+Status show(const std::string& path, const std::string& page, const std::string& json) {
   put(path == "-" ? json : page);
-  if (path.empty() || path == "-") return 0;
-  timeline::OutputFile file;
-  Status status = file.open(path);
-  if (status.is_ok()) status = file.write(json);
-  if (status.is_ok()) status = file.close();
-  if (!status.is_ok()) fmt::print(stderr, "rueda simulate: {}\n", status.why);
-  return status.is_ok() ? 0 : 1;
+  return path.empty() || path == "-" ? Status::ok() : timeline::write_file(path, json);
+}
+
+// As it can be typed again.
+std::string command_text(const Arguments& arguments) {
+  std::string text = "rueda simulate";
+  for (const std::string& word : arguments) {
+    const bool is_plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>(){}[]#~!") == std::string::npos;
+    text += ' ';
+    if (is_plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
 }
 
 }  // namespace
@@ -227,6 +253,10 @@ int simulate_command(const Arguments& arguments) {
   const auto refuse = [](const std::string& why) {
     fmt::print(stderr, "rueda simulate: {}\n", why);
     return kUsageError;
+  };
+  const auto ended = [](const Status& status) {
+    if (!status.is_ok()) fmt::print(stderr, "rueda simulate: {}\n", status.why);
+    return status.is_ok() ? 0 : 1;
   };
   RawSimulate raw;
   simulate::Request request;
@@ -244,12 +274,15 @@ int simulate_command(const Arguments& arguments) {
     const Result<simulate::Validation> validation = simulate::validate(
         {.binary = own_path(), .quick = raw.quick, .repeats = raw.repeats, .measured = raw.measured});
     if (!validation.is_ok()) return refuse(validation.status().why);
-    return show(raw.json, simulate::page(validation.value()), simulate::json(validation.value()));
+    return ended(show(raw.json, simulate::page(validation.value()), simulate::json(validation.value())));
   }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
   const Result<simulate::Report> report = simulate::simulate(request);
   if (!report.is_ok()) return refuse(report.status().why);
-  return show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
+  Status status = show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
+  if (status.is_ok() && !raw.html.empty())
+    status = timeline::write_file(raw.html, simulate::html(report.value(), command_text(arguments)));
+  return ended(status);
 }
 
 }  // namespace rueda::cli

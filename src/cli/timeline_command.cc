@@ -48,13 +48,6 @@ Result<timeline::Job> read(const std::vector<std::string>& arguments, int64_t ep
   return timeline::read_job(paths.value(), epoch, names);
 }
 
-Status write_file(const std::string& path, const std::string& text) {
-  timeline::OutputFile file;
-  if (Status status = file.open(path); !status.is_ok()) return status;
-  if (Status status = file.write(text); !status.is_ok()) return status;
-  return file.close();
-}
-
 Result<timeline::Summary> summarize(const std::vector<std::string>& arguments, int64_t epoch) {
   timeline::Names names;
   const Result<timeline::Job> job = read(arguments, epoch, names);
@@ -67,7 +60,7 @@ int summary_command(const std::vector<std::string>& files, int64_t epoch, bool i
   const Result<timeline::Summary> summary = summarize(files, epoch);
   if (!summary.is_ok()) return fail(summary.status());
   if (!html.empty()) {
-    if (Status status = write_file(html, timeline::as_html(summary.value())); !status.is_ok())
+    if (Status status = timeline::write_file(html, timeline::as_html(summary.value())); !status.is_ok())
       return fail(status);
   }
   put(is_json ? timeline::as_json(summary.value()) : timeline::as_text(summary.value()));
@@ -127,7 +120,7 @@ int workload_command(const Workload& options) {
     put(text);
     return 0;
   }
-  if (Status status = write_file(options.out, text); !status.is_ok()) return fail(status);
+  if (Status status = timeline::write_file(options.out, text); !status.is_ok()) return fail(status);
   put(fmt::format("{} is written: {} in {}, {} of computing; `rueda bench replay --model {}` replays it\n",
                   options.out, timeline::count_text(std::ssize(model.parameters), "tensor"),
                   timeline::size_text(model.bytes()), timeline::time_text(model.compute_ms * 1e6),

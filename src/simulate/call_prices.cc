@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
@@ -17,6 +18,36 @@ namespace {
 
 constexpr size_t kMostMessages = 50'000;  // of a call that is priced by its messages: some 0.1 s
 constexpr size_t kFewRanks = 32;
+constexpr size_t kFewRanksWithTiers = 128;
+
+// Switches over as many hosts as they are, where these hosts have two of them, and otherwise over half of
+// what is above them: what crosses an uplink depends on how many hosts are below it. Where one switch is over
+// all hosts, it stays so.
+void shrink(std::vector<schedule::Tier>& tiers, size_t hosts) {
+  size_t above = hosts;
+  for (schedule::Tier& tier : std::views::reverse(tiers)) {
+    const auto full = static_cast<size_t>(std::ranges::count(tier.switch_of, 0));
+    size_t size = full == tier.switch_of.size() ? above : std::min(full, std::max<size_t>(1, above / 2));
+    while (above % size != 0) --size;
+    tier.switch_of.resize(hosts);
+    for (size_t host = 0; host < hosts; ++host) tier.switch_of[host] = static_cast<int32_t>(host / size);
+    const double uplink = tier.uplink_gbps.front() * static_cast<double>(size) / static_cast<double>(full);
+    tier.uplink_gbps.assign(hosts / size + 1, uplink);
+    above = size;
+  }
+}
+
+// Two switches of each tier, where that is not too much.
+size_t few_ranks(const Layout& layout) {
+  const std::vector<int32_t>& host_of = layout.topology.host_of;
+  size_t ranks = kFewRanks;
+  for (const schedule::Tier& tier : layout.network.tiers) {
+    const auto of_two = static_cast<size_t>(
+        std::ranges::count_if(host_of, [&](int32_t host) { return tier.switch_of[host] < 2; }));
+    if (of_two <= kFewRanksWithTiers) ranks = std::max(ranks, of_two);
+  }
+  return ranks;
+}
 
 // The first hosts, at least two of them, with so many ranks together.
 Layout first_hosts(const Layout& layout, size_t ranks) {
@@ -31,6 +62,7 @@ Layout first_hosts(const Layout& layout, size_t ranks) {
   for (size_t from = 0; from < hosts; ++from)
     for (size_t to = 0; to < hosts; ++to) few.network.links.push_back(layout.network.links[from * all + to]);
   if (!few.machine_of.empty()) few.machine_of.resize(hosts);
+  shrink(few.network.tiers, hosts);
   return few;
 }
 
@@ -129,7 +161,7 @@ CallPrice CallPrices::price_by_messages(const schedule::Algorithm& algorithm, co
 
 double CallPrices::busiest_of(const Traffic::Use& use) const {
   double most = 0;
-  for (const std::vector<double>* ports : {&use.port_out, &use.port_in})
+  for (const std::vector<double>* ports : {&use.port_out, &use.port_in, &use.uplinks})
     for (const double us : *ports) most = std::max(most, us);
   for (size_t i = 0; i < use.cores.size(); ++i)
     most = std::max(most, use.cores[i] / (layout_.machine_of.empty() ? 1 : layout_.cores[i]));
@@ -140,7 +172,8 @@ double CallPrices::busiest_of(const Traffic::Use& use) const {
 // run the call.
 CallPrice CallPrices::price_as_on_fewer_hosts(const schedule::Algorithm& algorithm,
                                               const schedule::Spec& spec, const schedule::Spec& small) {
-  if (!fewer_) fewer_ = std::make_unique<CallPrices>(first_hosts(layout_, kFewRanks), costs_, options_);
+  if (!fewer_)
+    fewer_ = std::make_unique<CallPrices>(first_hosts(layout_, few_ranks(layout_)), costs_, options_);
   const schedule::Topology& few = fewer_->layout_.topology;
   const auto formula = [&](const schedule::Spec& what, const schedule::Topology& topology) {
     return algorithm.cost_us(what, topology).value_or(0);
@@ -178,6 +211,8 @@ CallPrice CallPrices::price_by_nccl(const schedule::Spec& spec) const {
                   .is_nvlink = layout_.gpus == "nvlink",
                   .within_gbps = topology.local.bandwidth_gbps};
   if (links.hosts > 1) links.network_gbps = std::ranges::min(layout_.network.port_gbps);
+  for (const schedule::Tier& tier : layout_.network.tiers)  // a ring comes to each switch once
+    links.network_gbps = std::min(links.network_gbps, std::ranges::min(tier.uplink_gbps));
   const double bytes = static_cast<double>(spec.count) * static_cast<double>(size_of(spec.dtype));
   const NcclPrice nccl = nccl_allreduce(bytes, links);
   CallPrice price;

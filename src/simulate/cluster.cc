@@ -3,130 +3,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <utility>
 
 #include "bench/sizes.h"
+#include "rueda/base/numbers.h"
 
 namespace rueda::simulate {
 namespace {
 
-using Json = nlohmann::json;
-
-// Reads one file. The first fault is kept, and what is read after it is of no use.
-class Reader {
- public:
-  explicit Reader(std::string_view path) : path_(path) {}
-  [[nodiscard]] const Status& status() const { return status_; }
-  void refuse(const std::string& why) {
-    if (status_.is_ok())
-      status_ = {Code::kInvalidArgument,
-                 fmt::format("{} is not a cluster: {}; docs/simulate.md describes the file", path_, why)};
-  }
-  void check_keys(const Json& object, std::string_view where, std::initializer_list<std::string_view> known) {
-    if (!object.is_object()) return refuse(fmt::format("{} is not an object", where));
-    for (const auto& [key, value] : object.items())
-      if (std::ranges::find(known, key) == known.end())
-        refuse(fmt::format("{} has an unknown key \"{}\"", where, key));
-  }
-  double number(const Json& object, const char* key, double least, double most, double otherwise) {
-    const auto at = object.find(key);
-    if (at == object.end()) return otherwise;
-    if (at->is_number() && at->get<double>() >= least && at->get<double>() <= most) return at->get<double>();
-    refuse(fmt::format("\"{}\" is not a number from {} to {}", key, least, most));
-    return otherwise;
-  }
-  int whole(const Json& object, const char* key, int least, int most, int otherwise) {
-    const double value = number(object, key, least, most, otherwise);
-    if (value != static_cast<int>(value)) refuse(fmt::format("\"{}\" is not a whole number", key));
-    return static_cast<int>(value);
-  }
-  std::string word(const Json& object, const char* key, std::string otherwise) {
-    const auto at = object.find(key);
-    if (at == object.end()) return otherwise;
-    if (at->is_string() && !at->get<std::string>().empty()) return at->get<std::string>();
-    refuse(fmt::format("\"{}\" is not a text", key));
-    return otherwise;
-  }
-  double rate(const Json& object, double otherwise) {
-    const std::string text = word(object, "rate", "");
-    if (text.empty()) return otherwise;
-    const Result<int64_t> bits = bench::parse_rate(text);
-    if (bits.is_ok()) return static_cast<double>(bits.value());
-    refuse(fmt::format("\"rate\": {}", bits.status().why));
-    return otherwise;
-  }
-
- private:
-  std::string_view path_;
-  Status status_;
-};
-
-Host read_host(Reader& reader, const Json& one, const Host& like) {
-  Host host = like;
-  host.name = reader.word(one, "name", like.name);
-  host.ranks = reader.whole(one, "ranks", 1, kMostRanks, like.ranks);
-  host.cores = reader.whole(one, "cores", 1, 4096, like.cores);
-  host.machine = reader.word(one, "machine", like.machine);
-  host.speed = reader.number(one, "speed", 1e-3, 1e3, like.speed);
-  host.rate_bits = reader.rate(one, like.rate_bits);
-  return host;
-}
-
-void read_hosts(Reader& reader, const Json& root, Cluster& cluster) {
-  Host like;
-  like.ranks = reader.whole(root, "ranks_per_host", 1, kMostRanks, 1);
-  like.cores = root.contains("cores") ? reader.whole(root, "cores", 1, 4096, 0) : 0;
-  like.machine = reader.word(root, "machine", "");
-  const auto hosts = root.find("hosts");
-  if (hosts == root.end()) return reader.refuse("it has no \"hosts\"");
-  if (hosts->is_number()) {
-    const int count = reader.whole(root, "hosts", 1, kMostRanks, 1);
-    for (int i = 0; i < count; ++i) {
-      like.name = fmt::format("host{}", i);
-      cluster.hosts.push_back(like);
+// From the hosts up. A switch that lacks hosts has the uplink of a full one.
+std::vector<schedule::Tier> lay_out_tiers(const Cluster& cluster, const std::vector<double>& port_gbps,
+                                          const std::function<double(double)>& gbps) {
+  std::vector<schedule::Tier> all;
+  std::vector<double> below = port_gbps;   // what each port or uplink below carries
+  double usual = gbps(cluster.rate_bits);  // … and one that is not there
+  size_t hosts_below = 1;
+  for (const SwitchTier& tier : cluster.tiers) {
+    const auto hosts = static_cast<size_t>(tier.hosts), each = hosts / hosts_below;
+    schedule::Tier out;
+    for (size_t host = 0; host < port_gbps.size(); ++host)
+      out.switch_of.push_back(static_cast<int32_t>(host / hosts));
+    const auto uplink = [&](double carried) {
+      return tier.rate_bits > 0 ? gbps(tier.rate_bits) : carried / tier.oversubscription;
+    };
+    for (size_t begin = 0; begin < below.size(); begin += each) {
+      double carried = 0;
+      for (size_t i = begin; i < begin + each; ++i) carried += i < below.size() ? below[i] : usual;
+      out.uplink_gbps.push_back(uplink(carried));
     }
-    return;
+    usual = uplink(static_cast<double>(each) * usual);
+    below = out.uplink_gbps;
+    hosts_below = hosts;
+    all.push_back(std::move(out));
   }
-  if (!hosts->is_array() || hosts->empty()) return reader.refuse("\"hosts\" is neither a number nor a list");
-  for (const Json& one : *hosts) {
-    reader.check_keys(one, "an entry of \"hosts\"", {"name", "ranks", "cores", "machine", "speed", "rate"});
-    if (!reader.status().is_ok()) return;
-    like.name = fmt::format("host{}", cluster.hosts.size());
-    cluster.hosts.push_back(read_host(reader, one, like));
-  }
+  return all;
 }
 
-void read_links(Reader& reader, const Json& root, Cluster& cluster) {
-  const auto links = root.find("links");
-  if (links == root.end()) return;
-  if (!links->is_array()) return reader.refuse("\"links\" is not a list");
-  for (const Json& one : *links) {
-    reader.check_keys(one, "an entry of \"links\"", {"hosts", "rate", "latency_us"});
-    const auto ends = one.find("hosts");
-    const bool is_pair = ends != one.end() && ends->is_array() && ends->size() == 2 &&
-                         (*ends)[0].is_string() && (*ends)[1].is_string() && (*ends)[0] != (*ends)[1];
-    if (!is_pair) return reader.refuse("\"hosts\" of a link are not the names of two hosts");
-    Link link{.from = (*ends)[0].get<std::string>(), .to = (*ends)[1].get<std::string>()};
-    link.rate_bits = reader.rate(one, 0);
-    link.latency_us = reader.number(one, "latency_us", 0, 1e6, -1);
-    cluster.links.push_back(std::move(link));
-  }
-}
+}  // namespace
 
-void read_costs(Reader& reader, const Json& root, Costs& costs) {
-  const auto given = root.find("costs");
-  if (given == root.end()) return;
-  reader.check_keys(*given, "\"costs\"",
-                    {"submit_us", "call_us", "wake_us", "message_us", "byte_ns", "copy_gbps", "payload",
-                     "control_us", "slow_share"});
-  if (!given->is_object()) return;
-  for (const CostField& field : kCostFields)
-    costs.*field.field =
-        reader.number(*given, field.name.data(), field.least, field.most, costs.*field.field);
+int Cluster::ranks() const {
+  int sum = 0;
+  for (const Host& host : hosts) sum += host.ranks;
+  return sum;
 }
 
 // RDMA moves bytes without the cores of either end.
@@ -139,136 +59,47 @@ void use_kind(Cluster& cluster, const std::string& kind) {
   cluster.kind = kind;
 }
 
-Cluster parse_own(Reader& reader, const Json& root) {
-  Cluster cluster;
-  reader.check_keys(root, "it",
-                    {"hosts", "ranks_per_host", "cores", "machine", "link", "within", "links", "reduce_gbps",
-                     "gpus", "costs", "comment"});
-  if (!reader.status().is_ok()) return cluster;
-  read_hosts(reader, root, cluster);
-  if (const auto link = root.find("link"); link != root.end()) {
-    reader.check_keys(*link, "\"link\"", {"kind", "rate", "latency_us"});
-    if (!reader.status().is_ok()) return cluster;
-    const std::string kind = reader.word(*link, "kind", "tcp");
-    if (kind != "tcp" && kind != "rdma")
-      reader.refuse(fmt::format("\"kind\": {} is neither tcp nor rdma", kind));
-    use_kind(cluster, kind);
-    cluster.rate_bits = reader.rate(*link, cluster.rate_bits);
-    cluster.latency_us = reader.number(*link, "latency_us", 0, 1e6, cluster.latency_us);
-  }
-  if (const auto within = root.find("within"); within != root.end()) {
-    reader.check_keys(*within, "\"within\"", {"rate", "latency_us"});
-    if (!reader.status().is_ok()) return cluster;
-    cluster.within.bandwidth_gbps = reader.rate(*within, 8e9 * cluster.within.bandwidth_gbps) / 8e9;
-    cluster.within.latency_us = reader.number(*within, "latency_us", 0, 1e6, cluster.within.latency_us);
-  }
-  cluster.gpus = reader.word(root, "gpus", "");
-  if (!cluster.gpus.empty() && cluster.gpus != "nvlink" && cluster.gpus != "pcie")
-    reader.refuse(fmt::format("\"gpus\": {} is neither nvlink nor pcie", cluster.gpus));
-  read_links(reader, root, cluster);
-  read_costs(reader, root, cluster.costs);
-  cluster.reduce_gbps = reader.number(root, "reduce_gbps", 1e-3, 1e6, cluster.reduce_gbps);
-  return cluster;
+Status check_tiers(const std::vector<SwitchTier>& tiers) {
+  for (size_t i = 1; i < tiers.size(); ++i)
+    if (tiers[i].hosts <= tiers[i - 1].hosts || tiers[i].hosts % tiers[i - 1].hosts != 0)
+      return {
+          Code::kInvalidArgument,
+          fmt::format("a tier of switches over {} hosts is above one over {}; each must have some times as "
+                      "many hosts as the one below it",
+                      tiers[i].hosts, tiers[i - 1].hosts)};
+  return Status::ok();
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[values.size() / 2];
+Result<std::vector<SwitchTier>> parse_tiers(std::string_view text) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument, why + "; write HOSTS:OVERSUBSCRIPTION for each tier, 8:4,32:2");
+  };
+  const Result<std::vector<std::string>> words = bench::parse_words(text);
+  if (!words.is_ok()) return words.status();
+  std::vector<SwitchTier> tiers;
+  for (const std::string& word : words.value()) {
+    const size_t colon = std::min(word.find(':'), word.size());
+    const std::optional<int> hosts = number_of<int>(word.substr(0, colon));
+    const std::optional<double> times = number_of<double>(word.substr(std::min(colon + 1, word.size())));
+    if (!hosts || *hosts < kLeastSwitch || *hosts > kMostRanks)
+      return refuse(fmt::format("{} does not begin with a number of hosts from {} to {}", word, kLeastSwitch,
+                                kMostRanks));
+    if (!times || !(*times >= 1 && *times <= kMostOversubscription))
+      return refuse(fmt::format("{} does not end with a number from 1 to {}", word, kMostOversubscription));
+    tiers.push_back({.hosts = *hosts, .oversubscription = *times});
+  }
+  if (const Status status = check_tiers(tiers); !status.is_ok()) return status;
+  return tiers;
 }
 
-// What `rueda preflight --json` has measured: the rates of payload, pair by pair.
-Cluster parse_preflight(Reader& reader, const Json& root) {
-  Cluster cluster;
-  cluster.is_payload = true;
-  std::vector<double> within;
-  for (const Json& one : root["hosts"]) {
-    Host host;
-    host.name = reader.word(one, "host", "");
-    host.cores = reader.whole(one, "cores", 1, 4096, 0);
-    if (host.name.empty()) reader.refuse("a host has no name");
-    if (const auto rate = one.find("within_gbit_per_s"); rate != one.end() && rate->is_number())
-      within.push_back(rate->get<double>() / 8);
-    cluster.hosts.push_back(std::move(host));
-  }
-  if (cluster.hosts.empty()) reader.refuse("no host answered to that preflight");
-  if (!within.empty()) cluster.within.bandwidth_gbps = median(within);
-  std::vector<double> rates, latencies;
-  for (const Json& one : root["links"]) {
-    const Json& ends = one.contains("hosts") ? one["hosts"] : Json();
-    const bool is_pair = ends.is_array() && ends.size() == 2 && ends[0].is_string() && ends[1].is_string();
-    const double rate = reader.number(one, "gbit_per_s", 1e-6, 1e6, 0) * 1e9;
-    if (!is_pair || rate <= 0) continue;
-    Link link{.from = ends[0].get<std::string>(), .to = ends[1].get<std::string>(), .rate_bits = rate};
-    if (one.contains("round_trip_us") && one["round_trip_us"].is_number())
-      latencies.push_back(link.latency_us = reader.number(one, "round_trip_us", 0, 1e9, 0) / 2);
-    rates.push_back(rate);
-    cluster.links.push_back(std::move(link));
-  }
-  if (!rates.empty()) cluster.rate_bits = median(rates);
-  if (!latencies.empty()) cluster.latency_us = median(latencies);
-  const int ranks = reader.whole(root, "ranks", 1, kMostRanks, 1),
-            hosts = static_cast<int>(cluster.hosts.size());
-  for (int i = 0; i < hosts; ++i)
-    cluster.hosts[i].ranks = std::max(1, ranks / hosts + (i < ranks % hosts ? 1 : 0));
-  return cluster;
-}
-
-void check(Reader& reader, const Cluster& cluster) {
-  std::set<std::string> names;
-  std::map<std::string, int32_t> cores;
-  for (const Host& host : cluster.hosts) {
-    if (!names.insert(host.name).second) reader.refuse(fmt::format("two hosts are called {}", host.name));
-    const std::string& machine = host.machine.empty() ? host.name : host.machine;
-    if (const auto [at, is_new] = cores.emplace(machine, host.cores); at->second != host.cores)
-      reader.refuse(
-          fmt::format("its hosts say that machine {} has {} and {} cores", machine, at->second, host.cores));
-    if (!host.machine.empty() && host.cores == 0)
-      reader.refuse(
-          fmt::format("host {} is on machine {}, whose \"cores\" it does not say", host.name, machine));
-  }
-  std::set<std::pair<std::string, std::string>> pairs;
-  for (const Link& link : cluster.links) {
-    for (const std::string& end : {link.from, link.to})
-      if (!names.contains(end)) reader.refuse(fmt::format("a link names {}, which is no host", end));
-    if (!pairs.insert(std::minmax(link.from, link.to)).second)
-      reader.refuse(fmt::format("the link between {} and {} is described twice", link.from, link.to));
-  }
-  if (cluster.ranks() > kMostRanks)
-    reader.refuse(
-        fmt::format("it has {} ranks, more than the {} that are simulated", cluster.ranks(), kMostRanks));
-}
-
-}  // namespace
-
-int Cluster::ranks() const {
-  int sum = 0;
-  for (const Host& host : hosts) sum += host.ranks;
-  return sum;
-}
-
-Result<Cluster> parse_cluster(std::string_view json, std::string_view path) {
-  Reader reader(path);
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object()) {
-    reader.refuse("it is not a JSON object");
-    return reader.status();
-  }
-  const bool is_preflight = root.contains("asked") && root.contains("findings") && root.contains("hosts") &&
-                            root["hosts"].is_array() && root.contains("links") && root["links"].is_array();
-  Cluster cluster = is_preflight ? parse_preflight(reader, root) : parse_own(reader, root);
-  cluster.source = std::string(path) + (is_preflight ? " (measured by rueda preflight)" : "");
-  if (reader.status().is_ok()) check(reader, cluster);
-  if (!reader.status().is_ok()) return reader.status();
-  return cluster;
-}
-
-Result<Cluster> read_cluster(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return Status(Code::kInvalidArgument, fmt::format("cannot read {}; check the path of the cluster", path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return parse_cluster(text, path);
+std::string tiers_text(const std::vector<SwitchTier>& tiers) {
+  std::string text;
+  for (const SwitchTier& tier : tiers)
+    text += fmt::format("{}switches over {} hosts, {}", text.empty() ? "" : "; ", tier.hosts,
+                        tier.rate_bits > 0
+                            ? "uplinks of " + bench::rate_text(static_cast<int64_t>(tier.rate_bits))
+                            : fmt::format("{:g}:1", tier.oversubscription));
+  return text;
 }
 
 Result<Cluster> change(Cluster cluster, const Changes& changes) {
@@ -278,6 +109,7 @@ Result<Cluster> change(Cluster cluster, const Changes& changes) {
     for (Host& host : cluster.hosts) host.rate_bits = 0;
   }
   if (changes.rate_bits) cluster.is_payload = false;
+  if (changes.tiers) cluster.tiers = *changes.tiers;
   cluster.rate_bits = changes.rate_bits.value_or(cluster.rate_bits);
   cluster.latency_us = changes.latency_us.value_or(cluster.latency_us);
   if (changes.per_host)
@@ -348,6 +180,7 @@ Layout lay_out(const Cluster& cluster) {
       double& rate = layout.network.link(from, to).bandwidth_gbps;
       rate = std::min({rate, layout.network.port_gbps[from], layout.network.port_gbps[to]});
     }
+  layout.network.tiers = lay_out_tiers(cluster, layout.network.port_gbps, gbps);
   return layout;
 }
 

@@ -16,6 +16,8 @@
 namespace rueda::simulate {
 
 inline constexpr int kMostRanks = 4096;
+inline constexpr int kLeastSwitch = 2;  // hosts
+inline constexpr double kMostOversubscription = 1000;
 inline constexpr double kTcpLatencyUs = 20, kRdmaLatencyUs = 3;
 
 struct Host {
@@ -33,12 +35,20 @@ struct Link {
   double rate_bits = 0, latency_us = -1;  // not above 0, below 0: as the others
 };
 
+// Switches over so many hosts each, in order. Their uplinks carry less than what is below them.
+struct SwitchTier {
+  int hosts = kLeastSwitch;
+  double oversubscription = 1;  // the ports of the hosts, or the uplinks below, carry so many times as much
+  double rate_bits = 0;         // of an uplink each way, instead of that
+};
+
 struct Cluster {
   std::vector<Host> hosts;
   std::string kind = "tcp";           // of the links: tcp or rdma
   double rate_bits = 25e9;            // of a link, each way
   double latency_us = kTcpLatencyUs;  // one way
   std::vector<Link> links;
+  std::vector<SwitchTier> tiers;                                    // from the hosts up
   schedule::LinkCost within{.latency_us = 1, .bandwidth_gbps = 8};  // between ranks of a host
   std::string gpus;  // nvlink or pcie: calls run by NCCL, and `within` is a ring's rate; "" = in host memory
   bool is_payload = false;  // rates are of payload, as preflight measures them
@@ -54,7 +64,13 @@ struct Changes {
   std::optional<int> ranks, per_host;
   std::optional<double> rate_bits, latency_us;
   std::optional<std::string> kind;
+  std::optional<std::vector<SwitchTier>> tiers;
 };
+
+void use_kind(Cluster& cluster, const std::string& kind);            // tcp or rdma
+Status check_tiers(const std::vector<SwitchTier>& tiers);            // whether each tier fits those below it
+Result<std::vector<SwitchTier>> parse_tiers(std::string_view text);  // "8:4,32:2": hosts, oversubscription
+std::string tiers_text(const std::vector<SwitchTier>& tiers);        // "switches over 8 hosts, 4:1"
 
 // path is for messages only.
 Result<Cluster> parse_cluster(std::string_view json, std::string_view path);

@@ -113,6 +113,7 @@ class PricedCalls final : public Calls {
     sum(busy_.port_out, more.port_out);
     sum(busy_.port_in, more.port_in);
     sum(busy_.cores, more.cores);
+    sum(busy_.uplinks, more.uplinks);
   }
 
   Rank ranks_;

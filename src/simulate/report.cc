@@ -24,10 +24,16 @@ std::string kinds_of(const std::map<std::string, int64_t>& algorithms) {
   return algorithms.size() > 1 ? name + " and others" : name;
 }
 
-std::string links_text(const Cluster& cluster, const Changes& changes) {
-  return fmt::format("{}, {} a link, {:g} us one way", changes.kind.value_or(cluster.kind),
-                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
-                     changes.latency_us.value_or(cluster.latency_us));
+Ordered tiers_of(const Request& request) {
+  Ordered tiers = Ordered::array();
+  for (const SwitchTier& tier : request.changes.tiers.value_or(request.cluster.tiers)) {
+    tiers.push_back({{"hosts", tier.hosts}});
+    if (tier.rate_bits > 0)
+      tiers.back()["rate_bits"] = tier.rate_bits;
+    else
+      tiers.back()["oversubscription"] = tier.oversubscription;
+  }
+  return tiers;
 }
 
 Ordered row_of(const Prediction& row) {
@@ -45,14 +51,20 @@ Ordered row_of(const Prediction& row) {
                  {"link_busy", row.link_busy},
                  {"core_busy", row.core_busy},
                  {"lost_ms", nullptr},
+                 {"culprits", Ordered::array()},
                  {"bucket_bytes", row.bucket_bytes},
                  {"calls", row.calls},
                  {"negotiation_messages", row.messages},
                  {"plans", row.plans_begun},
                  {"algorithms", row.algorithms}};
   if (row.has_losses)
-    out["lost_ms"] = {
-        {"links", row.losses.links_ms}, {"hosts", row.losses.hosts_ms}, {"jitter", row.losses.jitter_ms}};
+    out["lost_ms"] = {{"links", row.losses.links_ms},
+                      {"hosts", row.losses.hosts_ms},
+                      {"jitter", row.losses.jitter_ms},
+                      {"slowdown", row.losses.slowdown_ms}};
+  for (const Culprit& one : row.culprits)
+    out["culprits"].push_back(
+        {{"kind", one.kind}, {"where", one.where}, {"text", one.text}, {"gain_ms", one.gain_ms}});
   return out;
 }
 
@@ -84,12 +96,21 @@ std::string strategy_text(const Servers& servers) {
   return "tensorflow-servers";
 }
 
+std::string links_text(const Request& request) {
+  const Cluster& cluster = request.cluster;
+  const Changes& changes = request.changes;
+  const std::string tiers = tiers_text(changes.tiers.value_or(cluster.tiers));
+  return fmt::format("{}, {} a link, {:g} us one way{}", changes.kind.value_or(cluster.kind),
+                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
+                     changes.latency_us.value_or(cluster.latency_us), tiers.empty() ? "" : "; " + tiers);
+}
+
 std::string page(const Report& report) {
   const Request& request = report.request;
   std::string text =
       fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
-                  request.cluster.source, links_text(request.cluster, request.changes));
+                  request.cluster.source, links_text(request));
   text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
                       "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
                       "slowdown", "buckets");
@@ -104,6 +125,10 @@ std::string page(const Report& report) {
         lost(row.losses.slowdown_ms), means_of(request, row));
   }
   text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
+  for (const Prediction& row : report.rows)
+    if (!row.culprits.empty())
+      text += fmt::format("{} ranks lose {:.1f} ms of a step to {}\n", row.ranks,
+                          row.culprits.front().gain_ms, row.culprits.front().text);
   return text;
 }
 
@@ -128,6 +153,7 @@ std::string json(const Report& report) {
         {"kind", request.changes.kind.value_or(request.cluster.kind)},
         {"rate_bits", request.changes.rate_bits.value_or(request.cluster.rate_bits)},
         {"latency_us", request.changes.latency_us.value_or(request.cluster.latency_us)},
+        {"tiers", tiers_of(request)},
         {"costs", std::move(used)}}},
       {"cross_step", request.cross_step},
       {"plans", request.plans},

@@ -28,7 +28,7 @@ class ServerNetwork {
   void work(Rank process, double us, std::function<void()> then);  // on a core of its host
   // Lets happen what happens here and in the agenda. Fails if nothing does any more.
   Status run_until(const std::function<bool()>& is_done);
-  [[nodiscard]] const schedule::Traffic::Use& use() const { return traffic_.use(); }
+  [[nodiscard]] schedule::Traffic::Use use() const { return traffic_.use(); }
 
  private:
   // False: nothing happens any more.

@@ -2,75 +2,20 @@
 // request gives the same report, to the last digit.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "bench/faults.h"
 #include "rueda/base/status.h"
-#include "simulate/cluster.h"
-#include "simulate/program.h"
-#include "simulate/servers.h"
-#include "workload/models.h"
+#include "simulate/prediction.h"
 
 namespace rueda::simulate {
 
-enum class Detail {
-  kAuto,     // messages for up to kMostMessageRanks ranks, calls for more
-  kMessage,  // every message of every call
-  kCall      // a call takes as long as one that runs alone
-};
-
-struct Request {
-  workload::Model model;
-  Cluster cluster;
-  std::vector<int> ranks;  // a prediction for each number; empty: those of the cluster
-  Changes changes;         // the rest of what would be if …
-  Detail detail = Detail::kAuto;
-  int steps = 30;
-  bool plans = true, cross_step = false;
-  std::string algorithm;             // forced; "" = the cost model chooses
-  int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD
-  int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
-  double cycle_ms = 0;
-  Noise noise;
-  std::vector<bench::LateRank> late;  // a cause of jitter
-  Servers servers;
-  bool split = true;  // says how much of what is lost which cause takes
-};
-
-// What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of
-// taking each cause away).
-struct Losses {
-  double links_ms = 0, hosts_ms = 0, jitter_ms = 0, slowdown_ms = 0;
-};
-
-struct Prediction {
-  int ranks = 0, hosts = 0, servers = 0;  // hosts: of the ranks
-  Detail detail = Detail::kMessage;
-  double compute_ms = 0;  // of a step without any communication, on a host of speed 1
-  double step_ms = 0, step_p5_ms = 0, step_p95_ms = 0;
-  double efficiency = 0;
-  double link_busy = 0, core_busy = 0;  // of the busiest port, and of the busiest machine's cores, 0..1
-  std::string bottleneck;
-  Losses losses;
-  bool has_losses = false;
-  int steps = 0;
-  double calls = 0, messages = 0;  // a step; messages: about which tensors run
-  int64_t bucket_bytes = 0;
-  int64_t plans_begun = 0;
-  std::map<std::string, int64_t> algorithms;  // calls
-};
-
-struct Report {
-  Request request;
-  std::vector<Prediction> rows;
-};
-
 Result<Report> simulate(const Request& request);
 
+std::string links_text(const Request& request);  // for people
 std::string page(const Report& report);
+// A page for browsers. command: what was typed.
+std::string html(const Report& report, std::string_view command);
 std::string json(const Report& report);  // docs/simulate.md describes it
 
 }  // namespace rueda::simulate

@@ -53,4 +53,11 @@ Status OutputFile::failure() const {
   return {Code::kUnavailable, "Cannot write " + path_ + ": " + std::strerror(errno) + "."};
 }
 
+Status write_file(const std::string& path, std::string_view text) {
+  OutputFile file;
+  if (Status status = file.open(path); !status.is_ok()) return status;
+  if (Status status = file.write(text); !status.is_ok()) return status;
+  return file.close();
+}
+
 }  // namespace rueda::timeline

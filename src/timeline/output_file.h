@@ -1,4 +1,4 @@
-// A file that `rueda timeline` writes. It appears under its name when it is whole; until then, what had that
+// A file that a command writes. It appears under its name when it is whole; until then, what had that
 // name stays.
 #pragma once
 
@@ -28,5 +28,8 @@ class OutputFile {
   std::FILE* file_ = nullptr;
   std::string path_, draft_;  // draft_: what is written; path_ itself where it is no regular file
 };
+
+// All of a file.
+Status write_file(const std::string& path, std::string_view text);
 
 }  // namespace rueda::timeline

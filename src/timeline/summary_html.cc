@@ -5,8 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "rueda/base/markup.h"
-#include "timeline/page_text.h"
+#include "timeline/page.h"
 #include "timeline/step_rows.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
@@ -20,36 +19,6 @@ constexpr size_t kMostLinks = 32;
 constexpr double kHighestBar = 4;  // times as high as nine in ten bars at most
 constexpr double kIsCut = 1.001;   // more is not rounding
 constexpr double kChartWidth = 1000, kChartHeight = 240, kRowWidth = 300, kRowHeight = 16;
-
-// Characters that show nothing and would move or turn others: the ends of their ranges, in UTF-8.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kUnseen = {
-    {{"\u0080", "\u009f"}, {"\u202a", "\u202e"}, {"\u2066", "\u2069"}}};
-
-// The length of such a character at the beginning of the text, in bytes; 0: another one is there.
-size_t unseen(std::string_view text) {
-  if (static_cast<unsigned char>(text[0]) < 0x20 || text[0] == 0x7F) return 1;
-  for (const auto& [first, last] : kUnseen) {
-    const std::string_view here = text.substr(0, first.size());
-    if (here.size() == first.size() && here >= first && here <= last) return here.size();
-  }
-  return 0;
-}
-
-// What a program called something, as it is; what cannot be seen as its bytes (\x1b).
-std::string literal(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const size_t hidden = unseen(text);
-    for (const char byte : text.substr(0, hidden))
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-    if (hidden == 0) append_escaped(out, text[0]);
-    text.remove_prefix(std::max<size_t>(hidden, 1));
-  }
-  return out;
-}
-
-// Apart from the text around it, whatever direction its script has.
-std::string name_html(std::string_view name) { return "<bdi>" + literal(name) + "</bdi>"; }
 
 // A sentence of ours, with commands in backticks.
 std::string sentence(std::string_view text) {
@@ -71,15 +40,6 @@ std::string key() {
   return text + "</p>\n";
 }
 
-// A table that scrolls where the window is narrow. heads: cells of the first row, without <th>.
-std::string table(std::string_view label, std::string_view heads, std::string_view rows) {
-  return fmt::format(
-      "<div class=\"wide\" role=\"region\" aria-label=\"{}\" "
-      "tabindex=\"0\"><table><thead><tr>{}</tr></thead>\n"
-      "<tbody>{}</tbody></table></div>\n",
-      label, heads, rows);
-}
-
 std::vector<StepSummary> columns_of(const std::vector<StepSummary>& steps) {
   const auto count = static_cast<size_t>((std::ssize(steps) + kMostColumns - 1) / kMostColumns);
   if (count <= 1) return steps;
@@ -87,11 +47,6 @@ std::vector<StepSummary> columns_of(const std::vector<StepSummary>& steps) {
   for (size_t i = 0; i < steps.size(); i += std::min(count, steps.size() - i))
     columns.push_back(together(std::span(steps).subspan(i, std::min(count, steps.size() - i))));
   return columns;
-}
-
-std::string rectangle(std::string_view style, double x, double y, double width, double height) {
-  return fmt::format(R"(<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)", style, x,
-                     y, width, height);
 }
 
 // The length that is as high as the chart. A few steps that are far longer than all others would flatten
@@ -290,11 +245,7 @@ std::string steps_and_ranks(const Summary& s) {
 }  // namespace
 
 std::string as_html(const Summary& s) {
-  std::string page =
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Where the time went</title>\n<style>";
-  page += kPageStyle;
-  page += "</style></head><body><main>\n<h1>Where the time went</h1>\n";
+  std::string page = begin_page("Where the time went");
   page += "<p>" + head_text(s) + ".</p>\n";
   page += "<p id=\"job\">" + literal(job_text(s)) + ", on " + name_html(hosts_text(s));
   page += (s.command.empty() ? "" : ": <code>" + literal(s.command) + "</code>") + "</p>\n";
@@ -304,9 +255,7 @@ std::string as_html(const Summary& s) {
   if (s.steps > 0) page += steps_and_ranks(s);
   page += "<h2>Transfers</h2>\n<p>" + transfers_text(s) + ".</p>\n" + transfer_table(s);
   if (s.steps > 0) page += by_link_html(s) + link_tables(s);
-  page += "</main><script>";
-  page += kPageScript;
-  return page + "</script>\n</body></html>\n";
+  return page + end_page();
 }
 
 }  // namespace rueda::timeline

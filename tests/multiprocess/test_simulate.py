@@ -59,6 +59,7 @@ def test_what_if_changes_what_the_cluster_file_says(tmp_path: Path) -> None:
         (["--hosts", "2", "--per-host", "4", "--ranks", "6"], "6 ranks do not fill hosts of 4 ranks"),
         (["--hosts", "2", "--detail", "fine"], "--detail fine is none of auto, message and call"),
         (["--hosts", "2", "--fusion", "much"], "--fusion: "),
+        (["--hosts", "8", "--tiers", "4:x"], "--tiers: 4:x does not end with a number from 1 to 1000"),
         (["--hosts", "2", "--stps", "4"], "did you mean --steps?"),
     ],
 )

@@ -112,5 +112,77 @@ TEST(schedule_traffic, a_call_that_some_member_never_joins_never_ends_and_does_n
   for (const auto& one : run(traffic)) EXPECT_EQ(one.call, whole);
 }
 
+// Four hosts with one rank each, two at each of two switches, or all at switches of their own; links of 1
+// GB/s and 10 us.
+Network four_hosts(std::vector<Tier> tiers) {
+  Topology topology = Topology::regular(4, 1);
+  topology.remote = {.latency_us = 10, .bandwidth_gbps = 1};
+  Network network = Network::uniform(topology);
+  network.tiers = std::move(tiers);
+  EXPECT_TRUE(check_network(network, 4).is_ok());
+  return network;
+}
+const Tier kHalf{.switch_of = {0, 0, 1, 1}, .uplink_gbps = {0.5, 0.5}};
+
+// When each message of 1 MB comes that leaves at 0.
+std::vector<double> arrivals(const Network& network, const std::vector<std::pair<Rank, Rank>>& messages) {
+  Traffic traffic(network, {0, 1, 2, 3}, 1);
+  std::vector<double> came(messages.size());
+  const auto plan = one_message();
+  for (const auto& [from, to] : messages) {
+    const auto call = traffic.open(plan, {from, to});
+    for (const Rank member : {0, 1}) traffic.join(call, member, 0);
+  }
+  for (const auto& one : run(traffic))
+    if (one.member == 1) came[one.call - 1] = one.at_us;
+  return came;
+}
+
+TEST(schedule_traffic, what_leaves_a_switch_shares_its_uplink_and_nothing_else_does) {
+  const Network network = four_hosts({kHalf});
+  EXPECT_EQ(arrivals(network, {{0, 2}}), (std::vector<double>{2010})) << "half of the rate";
+  EXPECT_EQ(arrivals(network, {{0, 1}, {3, 2}}), (std::vector<double>{1010, 1010}));
+  EXPECT_EQ(arrivals(network, {{0, 2}, {1, 3}}), (std::vector<double>{2010, 4010})) << "up, one by one";
+  EXPECT_EQ(arrivals(network, {{0, 2}, {2, 0}}), (std::vector<double>{2010, 2010})) << "each way";
+}
+
+TEST(schedule_traffic, an_uplink_that_carries_what_the_ports_do_changes_nothing) {
+  const Network network = four_hosts({{.switch_of = {0, 0, 1, 1}, .uplink_gbps = {2, 2}}});
+  EXPECT_EQ(arrivals(network, {{0, 2}, {1, 3}}), (std::vector<double>{1010, 1010}));
+}
+
+TEST(schedule_traffic, a_neighbour_is_not_held_up_by_what_waits_in_an_uplink) {
+  // Host 2 gets one message over the uplink, after another one, and one from host 3.
+  const std::vector<double> came = arrivals(four_hosts({kHalf}), {{0, 3}, {1, 2}, {3, 2}});
+  EXPECT_EQ(came, (std::vector<double>{2010, 4010, 1010}));
+}
+
+TEST(schedule_traffic, each_tier_between_two_hosts_is_crossed) {
+  const Tier single{.switch_of = {0, 1, 2, 3}, .uplink_gbps = {1, 1, 1, 1}};
+  const Tier quarter{.switch_of = {0, 0, 1, 1}, .uplink_gbps = {0.25, 0.25}};
+  const Network network = four_hosts({single, quarter});
+  EXPECT_EQ(arrivals(network, {{0, 1}}), (std::vector<double>{1010})) << "the first tier alone";
+  EXPECT_EQ(arrivals(network, {{0, 2}}), (std::vector<double>{4010}));
+  Traffic traffic(network, {0, 1, 2, 3}, 1);
+  const auto call = traffic.open(one_message(), {0, 2});
+  for (const Rank member : {0, 1}) traffic.join(call, member, 0);
+  run(traffic);
+  EXPECT_EQ(traffic.use().uplinks, (std::vector<double>{1000, 0, 0, 0, 0, 1000, 0, 0, 4000, 0, 0, 4000}))
+      << "up and down of four switches, and of two above them";
+}
+
+TEST(schedule_traffic, tiers_that_contradict_themselves_are_refused) {
+  Network network = four_hosts({kHalf});
+  const auto is_refused = [&](std::vector<Tier> tiers) {
+    network.tiers = std::move(tiers);
+    return !check_network(network, 4).is_ok();
+  };
+  EXPECT_TRUE(is_refused({{.switch_of = {0, 0, 1}, .uplink_gbps = {1, 1}}})) << "a host without a switch";
+  EXPECT_TRUE(is_refused({{.switch_of = {0, 0, 1, 2}, .uplink_gbps = {1, 1}}})) << "no such switch";
+  EXPECT_TRUE(is_refused({{.switch_of = {0, 0, 1, 1}, .uplink_gbps = {1, 0}}}));
+  EXPECT_TRUE(is_refused({kHalf, {.switch_of = {0, 1, 1, 1}, .uplink_gbps = {1, 1}}}))
+      << "0 and 1 part again";
+}
+
 }  // namespace traffic_test
 }  // namespace rueda::schedule

@@ -84,6 +84,16 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
       {R"({"hosts": 2, "links": [{"hosts": ["host0", "host0"]}]})", "not the names of two hosts"},
       {R"({"hosts": 2, "links": [{"hosts": ["host0", "host1"]}, {"hosts": ["host1", "host0"]}]})",
        "the link between host1 and host0 is described twice"},
+      {R"({"hosts": 4, "tiers": {}})", "\"tiers\" is not a list"},
+      {R"({"hosts": 4, "tiers": [{"hosts": 2}]})",
+       "an entry of \"tiers\" needs either \"oversubscription\" or \"rate\""},
+      {R"({"hosts": 4, "tiers": [{"hosts": 2, "oversubscription": 2, "rate": "1gbit"}]})", "needs either"},
+      {R"({"hosts": 4, "tiers": [{"hosts": 1, "oversubscription": 2}]})",
+       "\"hosts\" is not a number from 2 to 4096"},
+      {R"({"hosts": 4, "tiers": [{"hosts": 2, "oversubscription": 0.5}]})",
+       "\"oversubscription\" is not a number from 1 to 1000"},
+      {R"({"hosts": 4, "tiers": [{"hosts": 4, "rate": "1gbit"}, {"hosts": 6, "rate": "1gbit"}]})",
+       "a tier of switches over 6 hosts is above one over 4; each must have some times as many"},
       {R"({"hosts": 2, "costs": {"payload": 0}})", "\"payload\" is not a number from 0.01 to 1"},
       {R"({"hosts": 2, "costs": {"pay": 1}})", "\"costs\" has an unknown key \"pay\""}};
   for (const auto& [json, why] : files) {
@@ -94,6 +104,38 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
     EXPECT_THAT(cluster.status().why, EndsWith("; docs/simulate.md describes the file")) << json;
   }
   EXPECT_THAT(read_cluster("/nowhere.json").status().why, StartsWith("cannot read /nowhere.json"));
+}
+
+TEST(simulate_cluster, uplinks_carry_a_share_of_what_is_below_them) {
+  const Cluster cluster = parsed(R"({"hosts": 6, "link": {"rate": "8gbit"}, "costs": {"payload": 1},
+      "tiers": [{"hosts": 2, "oversubscription": 4}, {"hosts": 4, "oversubscription": 2},
+                {"hosts": 8, "rate": "4gbit"}]})");
+  const Layout layout = lay_out(cluster);
+  const std::vector<schedule::Tier>& tiers = layout.network.tiers;
+  ASSERT_EQ(tiers.size(), 3U);
+  EXPECT_EQ(tiers[0].switch_of, (std::vector<int32_t>{0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(tiers[0].uplink_gbps, (std::vector<double>{0.5, 0.5, 0.5})) << "a quarter of two ports";
+  EXPECT_EQ(tiers[1].switch_of, (std::vector<int32_t>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(tiers[1].uplink_gbps, (std::vector<double>{0.5, 0.5}))
+      << "half of two uplinks, one of which is not there yet";
+  EXPECT_EQ(tiers[2].uplink_gbps, (std::vector<double>{0.5})) << "as it says";
+  EXPECT_TRUE(check_network(layout.network, 6).is_ok());
+  Changes changes;
+  changes.tiers = parse_tiers("3:2").value();
+  EXPECT_EQ(lay_out(change(cluster, changes).value()).network.tiers.at(0).uplink_gbps,
+            (std::vector<double>{1.5, 1.5}));
+  EXPECT_EQ(
+      tiers_text(cluster.tiers),
+      "switches over 2 hosts, 4:1; switches over 4 hosts, 2:1; switches over 8 hosts, uplinks of 4 Gbit/s");
+}
+
+TEST(simulate_cluster, tiers_as_an_option_are_refused_in_one_sentence) {
+  for (const char* text : {"8", "8:", "1:4", "8:0.5", "8:many", "8:4,12:2", "8:4,8:2", ":4"})
+    EXPECT_FALSE(parse_tiers(text).is_ok()) << text;
+  EXPECT_THAT(
+      parse_tiers("8:x").status().why,
+      EndsWith("does not end with a number from 1 to 1000; write HOSTS:OVERSUBSCRIPTION for each tier, "
+               "8:4,32:2"));
 }
 
 TEST(simulate_cluster, changes_replace_what_the_file_says) {

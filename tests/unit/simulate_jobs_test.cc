@@ -142,6 +142,50 @@ TEST(simulate_jobs, a_slow_host_a_slow_pair_and_a_late_rank_slow_the_whole_job) 
               2 * model.compute_ms, 0.02 * model.compute_ms);
 }
 
+// 40 MB travel around a ring of four hosts of 1 GB/s, each of which sends three halves of them: 60 ms. Where
+// the ring goes from switch to switch there is half of the rate.
+TEST(simulate_jobs, a_ring_is_as_slow_as_the_uplinks_that_it_crosses) {
+  Request request = request_of(model_of({10'000'000}, 12), ideal(4));
+  request.algorithm = "ring";
+  const auto step_ms = [&](std::vector<SwitchTier> tiers, Detail detail) {
+    request.cluster.tiers = std::move(tiers);
+    request.detail = detail;
+    return predict(request).step_ms;
+  };
+  for (const Detail detail : {Detail::kMessage, Detail::kCall}) {
+    EXPECT_NEAR(step_ms({}, detail), 12 + 60, 1);
+    EXPECT_NEAR(step_ms({{.hosts = 2, .oversubscription = 2}}, detail), 12 + 60, 1)
+        << "one connection leaves a switch";
+    EXPECT_NEAR(step_ms({{.hosts = 2, .oversubscription = 4}}, detail), 12 + 120, 1);
+    EXPECT_NEAR(step_ms({{.hosts = 2, .rate_bits = 2e9}}, detail), 12 + 240, 1);
+  }
+}
+
+TEST(simulate_jobs, tiers_change_no_decision_of_the_library) {
+  Request request = request_of(mixed(), cluster_of(R"({"hosts": 8, "link": {"rate": "10gbit"}})"));
+  const Prediction flat = predict(request);
+  request.cluster.tiers = {{.hosts = 2, .oversubscription = 16}, {.hosts = 4, .oversubscription = 4}};
+  const Prediction tiers = predict(request);
+  EXPECT_GT(tiers.step_ms, 1.2 * flat.step_ms);
+  EXPECT_EQ(tiers.bucket_bytes, flat.bucket_bytes);
+  const auto names = [](const Prediction& row) {
+    std::vector<std::string> all;
+    for (const auto& [name, calls] : row.algorithms) all.push_back(name);
+    return all;
+  };
+  EXPECT_EQ(names(tiers), names(flat));
+}
+
+// More messages than are simulated for one call: what the first hosts tell, taken further.
+TEST(simulate_jobs, tiers_slow_a_large_job_too) {
+  Request request = request_of(model_of({4'000'000}, 12), ideal(512));
+  request.algorithm = "ring";
+  request.steps = 4;
+  const double flat = predict(request).step_ms;
+  request.cluster.tiers = {{.hosts = 16, .oversubscription = 32}, {.hosts = 64, .oversubscription = 2}};
+  EXPECT_NEAR(predict(request).step_ms / flat, 2, 0.3) << "a ring leaves a switch by one connection";
+}
+
 // Calls one by one tell nearly what their messages tell.
 TEST(simulate_jobs, both_details_agree) {
   for (const int hosts : {2, 3, 4, 8})

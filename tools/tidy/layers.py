@@ -33,7 +33,7 @@ PROGRAMS = {
     "timeline": {"base", "trace", "workload"},
     "observe": {"base", "status"},
     # Of the core only what is pure: decisions, schedules, and the cost of local calls.
-    "simulate": {"base", "control", "schedule", "backend", "launch", "bench", "workload"},
+    "simulate": {"base", "control", "schedule", "backend", "launch", "bench", "workload", "timeline"},
     "cli": {
         "base",
         "store",

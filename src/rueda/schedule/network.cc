@@ -3,11 +3,27 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace rueda::schedule {
 namespace {
 
 bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+// Whether each host has a switch, and hosts that shared one below still do.
+bool is_tier(const Tier& tier, const Tier* below, size_t hosts) {
+  if (tier.switch_of.size() != hosts || !std::ranges::all_of(tier.uplink_gbps, is_positive)) return false;
+  const auto exists = [&](int32_t at) { return at >= 0 && std::cmp_less(at, tier.uplink_gbps.size()); };
+  if (!std::ranges::all_of(tier.switch_of, exists)) return false;
+  if (below == nullptr) return true;
+  std::vector<int32_t> above(below->uplink_gbps.size(), -1);  // [switch below]
+  for (size_t host = 0; host < hosts; ++host) {
+    int32_t& at = above[below->switch_of[host]];
+    if (at >= 0 && at != tier.switch_of[host]) return false;
+    at = tier.switch_of[host];
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -34,6 +50,12 @@ Status check_network(const Network& network, int32_t hosts) {
   if (!has_ports || !has_links)
     return {Code::kInvalidArgument,
             "the latencies of a network must be at least 0, and its bandwidths above 0"};
+  for (size_t i = 0; i < network.tiers.size(); ++i)
+    if (!is_tier(network.tiers[i], i == 0 ? nullptr : &network.tiers[i - 1], n))
+      return {
+          Code::kInvalidArgument,
+          "each host of a network has one switch in each tier, those that share one share those above, and "
+          "the bandwidths of uplinks are above 0"};
   return Status::ok();
 }
 

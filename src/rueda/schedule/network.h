@@ -10,6 +10,12 @@
 
 namespace rueda::schedule {
 
+// Switches above hosts. What hosts of one switch exchange with others crosses its uplink.
+struct Tier {
+  std::vector<int32_t> switch_of;   // [hosts]
+  std::vector<double> uplink_gbps;  // [switches] gigabytes per second each way
+};
+
 struct Network {
   // [sending host * hosts + receiving host]. If both are the same: the link between two ranks of that host.
   std::vector<LinkCost> links;
@@ -19,6 +25,9 @@ struct Network {
   // Whether a port becomes slower when several hosts send to it, because bursts overflow the queue of a
   // switch.
   bool slows_many_senders = true;
+  // From the hosts up: hosts of one switch have one switch in each tier above, too. Where there are none,
+  // only links and ports limit anything.
+  std::vector<Tier> tiers;
 
   [[nodiscard]] const LinkCost& link(int32_t from_host, int32_t to_host) const {
     return links[static_cast<size_t>(from_host) * port_gbps.size() + static_cast<size_t>(to_host)];
@@ -30,7 +39,8 @@ struct Network {
   static Network uniform(const Topology& topology);
 };
 
-// Whether it describes this many hosts, with latencies of at least 0 and bandwidths above 0.
+// Whether it describes this many hosts, with latencies of at least 0 and bandwidths above 0, and tiers of
+// switches as above.
 Status check_network(const Network& network, int32_t hosts);
 
 }  // namespace rueda::schedule

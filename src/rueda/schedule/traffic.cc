@@ -62,7 +62,8 @@ Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gb
     : network_(std::move(network)),
       host_of_(std::move(host_of)),
       reduce_gbps_(reduce_gbps),
-      costs_(std::move(costs)) {
+      costs_(std::move(costs)),
+      uplinks_(network_.tiers) {
   const size_t ranks = host_of_.size(), hosts = network_.port_gbps.size();
   core_.resize(ranks);
   for (std::vector<double>* of_hosts : {&use_.port_out, &use_.port_in}) of_hosts->resize(hosts);
@@ -118,6 +119,9 @@ void Traffic::happen(const Event& event) {
       break;
     case What::kTransfer:
       transfer(call, event);
+      break;
+    case What::kLand:
+      land(call, event);
       break;
     case What::kArrive:
       arrive(call, event);
@@ -248,26 +252,48 @@ void Traffic::transfer(Call& call, Event event) {
   shared.turn = std::max(shared.turn, event.turn);
   const LinkCost& link = network_.link(from_host, to_host);
   const double us = bytes / (link.bandwidth_gbps * 1e3);
-  double left = event.at + us, came = left;
+  double left = event.at + us;
+  event.through = left;
   if (!is_local) {
     left = event.at + bytes / (network_.port_gbps[from_host] * 1e3);
     port.free = left;
     double& link_free = link_free_[pair_of(from_host, to_host)];
     link_free = std::max({left, event.at + us, link_free + us});
+    event.through = uplinks_.pass(from_host, to_host, bytes, event.at, link_free);
+    use_.port_out[from_host] += left - event.at;
+  }
+  senders_out_[from].free = left + gap_us(link);
+  if (uplinks_.are_between(from_host, to_host)) {
+    // It may have waited in switches: what others send to that port meanwhile comes first.
+    event.at = std::max(event.at, event.through - bytes / (network_.port_gbps[to_host] * 1e3));
+    event.what = What::kLand;
+    push(call, event);
+    return complete(call, event.call, channel.from, step, left);
+  }
+  land(call, event);
+  complete(call, event.call, channel.from, step, is_local ? in_free_[to] : left);
+}
+
+// The port of the receiving host, and the rank itself.
+void Traffic::land(Call& call, const Event& event) {
+  const TrafficPlan::Channel& channel = call.plan->channels_[event.channel];
+  const Rank from = call.members[channel.from], to = call.members[channel.to];
+  const int32_t from_host = host_of_[from], to_host = host_of_[to];
+  const double bytes = call.plan->nodes_[channel.from][channel.sends[event.index]].bytes;
+  double came = event.through;
+  if (from_host != to_host) {
     const double bytes_a_us = network_.port_gbps[to_host] * 1e3;
     const double slowdown = network_.slows_many_senders ? incast(senders_[to_host], bytes_to_[to_host]) : 1;
     const double taken = slowdown * bytes / bytes_a_us;
-    port_in_free_[to_host] = std::max({link_free, event.at + taken, port_in_free_[to_host] + taken});
+    port_in_free_[to_host] = std::max({came, event.at + taken, port_in_free_[to_host] + taken});
     came = port_in_free_[to_host];
-    use_.port_out[from_host] += left - event.at;
     use_.port_in[to_host] += taken;
   }
-  senders_out_[from].free = left + gap_us(link);
-  in_free_[to] = std::max(came, in_free_[to] + us);
+  const LinkCost& link = network_.link(from_host, to_host);
+  in_free_[to] = std::max(came, in_free_[to] + bytes / (link.bandwidth_gbps * 1e3));
   Event arrival = event;
   arrival.at = in_free_[to] + link.latency_us;
   arrival.what = What::kArrive;
-  complete(call, event.call, channel.from, step, is_local ? in_free_[to] : left);
   push(call, arrival);
 }
 

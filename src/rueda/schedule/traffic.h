@@ -1,9 +1,9 @@
 // Virtual time for calls that run at once on one network: each rank joins a call when it starts it, and ends
 // it when the last step of its schedule is complete. The rules: a rank sends one message at a time, and does
 // one thing at a time on its core; so does the port of a host to other hosts, which its ranks share. What the
-// port of the receiver cannot take at that moment waits on the way; that port slows down if many hosts send
-// to it. Hosts may share the cores of one machine. Messages that arrive early are buffered. Pure and
-// deterministic: no I/O, no clock, no threads.
+// port of the receiver cannot take at that moment waits on the way, and so does what the uplink of a switch
+// cannot take (uplinks.h); a port slows down if many hosts send to it. Hosts may share the cores of one
+// machine. Messages that arrive early are buffered. Pure and deterministic: no I/O, no clock, no threads.
 //
 // Example: two ranks on two hosts, links of 1 GB/s and 10 us. Both join a call at 0 whose only steps are a
 // message of 1 MB from rank 0 to rank 1. next_us() is 0. Rank 0 ends the call at 1000 us, rank 1 at 1010 us.
@@ -23,6 +23,7 @@
 #include "rueda/schedule/network.h"
 #include "rueda/schedule/step.h"
 #include "rueda/schedule/topology.h"
+#include "rueda/schedule/uplinks.h"
 
 namespace rueda::schedule {
 
@@ -84,11 +85,16 @@ class Traffic {
   void advance(std::vector<Ended>& ended);
 
   // How long each has been busy, in microseconds: the ports of hosts to other hosts, sending and receiving,
-  // and the cores of machines (all cores together) or, where nobody shares cores, of ranks.
+  // the cores of machines (all cores together) or, where nobody shares cores, of ranks, and the uplinks of
+  // switches.
   struct Use {
-    std::vector<double> port_out, port_in, cores;
+    std::vector<double> port_out, port_in, cores, uplinks;
   };
-  [[nodiscard]] const Use& use() const { return use_; }
+  [[nodiscard]] Use use() const {
+    Use use = use_;
+    use.uplinks = uplinks_.busy_us();
+    return use;
+  }
 
  private:
   struct ChannelState {
@@ -112,17 +118,18 @@ class Traffic {
     int64_t events = 0;  // that are to come
     bool is_abandoned = false;
   };
-  enum class What : uint8_t { kJoin, kSend, kTransfer, kArrive, kLocal, kFree };
+  enum class What : uint8_t { kJoin, kSend, kTransfer, kLand, kArrive, kLocal, kFree };
   struct Event {
     double at = 0;
     int64_t order = 0;  // breaks ties the same way every time
     CallKey call = 0;
-    int32_t channel = -1;  // kSend, kTransfer, kArrive
+    int32_t channel = -1;  // kSend, kTransfer, kLand, kArrive
     Rank member = 0;
     int32_t index = 0;  // of the message in its channel, or of the step; kFree: of the sender
     What what = What::kLocal;
     bool is_on_way = false;  // a message that is counted in on_way_
     double turn = 0;         // of a message: in bytes that a channel has sent
+    double through = 0;      // … when its last byte is through link and switches
     [[nodiscard]] std::pair<int64_t, int64_t> place_in_line() const {
       constexpr double kTurnBytes = 1 << 20;  // what a connection has under way before others come first
       return {static_cast<int64_t>(turn / kTurnBytes), order};
@@ -147,6 +154,7 @@ class Traffic {
   void take_arrivals(Call& call, CallKey key, int32_t channel);
   void send(Call& call, const Event& event);
   void transfer(Call& call, Event event);
+  void land(Call& call, const Event& event);
   void wait_for(Sender& sender, int32_t number, const Event& event);
   void wake(Sender& sender, int32_t number);
   void look_at_waiting(int32_t number, double now);
@@ -177,7 +185,8 @@ class Traffic {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Ended>* ended_ = nullptr;  // while advance() runs
   int64_t next_order_ = 0;
-  Use use_;
+  Uplinks uplinks_;
+  Use use_;  // without uplinks
 };
 
 // Runs a call of the ranks 0, 1, …, or several alike at once, in traffic that is new; starts_us: [ranks].

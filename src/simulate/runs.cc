@@ -1,0 +1,161 @@
+#include "simulate/runs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "rueda/backend/nccl/probe.h"
+#include "rueda/schedule/bucket_bytes.h"
+#include "simulate/call_prices.h"
+#include "simulate/quantile.h"
+#include "simulate/specs.h"
+
+namespace rueda::simulate {
+namespace {
+
+Costs none_of(Costs costs) {
+  return {.submit_us = 0,
+          .call_us = 0,
+          .wake_us = 0,
+          .message_us = 0,
+          .byte_ns = 0,
+          .copy_gbps = 1e6,
+          .payload = costs.payload,
+          .control_us = 0};
+}
+
+// Links that move everything at once.
+void unbind_links(Layout& layout) {
+  constexpr double kAnyRate = 1e6;
+  for (schedule::LinkCost& link : layout.network.links) link = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
+  for (double& port : layout.network.port_gbps) port = kAnyRate;
+  layout.network.tiers.clear();
+  layout.topology.remote = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
+  if (!layout.gpus.empty()) layout.topology.local = layout.topology.remote;
+}
+
+// Links as the library measures them at init: from the first host to the next.
+Layout measured_layout(const Cluster& cluster) {
+  Layout layout = lay_out(cluster);
+  if (layout.network.port_gbps.size() > 1) layout.topology.remote = layout.network.link(0, 1);
+  return layout;
+}
+
+// As the library finds it out with NCCL itself.
+int64_t nccl_bucket_bytes(const Layout& layout, const Costs& costs, const Request& request) {
+  CallPrices prices(layout, costs, {.algorithm = {}, .chosen_for = layout.topology});
+  nccl::Probe probe;
+  while (const std::optional<size_t> bytes = probe.next()) {
+    const CallPrice& price = prices.of(allreduce_spec(static_cast<int64_t>(*bytes / 4)));
+    probe.took(static_cast<Nanos>(1e3 * (price.latency_us + price.transfer_us)));
+  }
+  return probe.bucket_bytes(request.fusion_bytes);
+}
+
+int64_t bucket_bytes_of(const Request& request, const Cluster& cluster) {
+  if (request.bucket_bytes > 0) return request.bucket_bytes;
+  const Layout layout = measured_layout(cluster);
+  if (!layout.gpus.empty())
+    if (const int64_t found = nccl_bucket_bytes(layout, cluster.costs, request); found > 0) return found;
+  return schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+}
+
+// The factors of each rank: [steps].
+std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layout, unsigned causes,
+                                             int steps) {
+  const Request& request = one.request;
+  const bool has_jitter = (causes & kJitter) != 0, has_slowdown = (causes & kSlowdown) != 0;
+  std::vector<std::vector<double>> slower;
+  for (Rank rank = 0; rank < one.workers; ++rank) {
+    slower.push_back(noise_of(has_jitter ? request.noise : Noise{}, rank, steps));
+    const size_t host = layout.topology.host_of[rank];
+    const double speed = has_jitter ? one.cluster.hosts[host].speed : one.usual_speed();
+    const double slow = has_slowdown && one.workers > 1 ? 1 + one.cluster.costs.slow_share : 1;
+    const double late = has_jitter ? bench::Faults{.late = one.late}.slowness(rank) : 1;
+    for (double& factor : slower.back()) factor *= slow * late / speed;
+  }
+  return slower;
+}
+
+}  // namespace
+
+bool is_by_message(const Request& request, int ranks, const Cluster& cluster) {
+  if (cluster.hosts.size() == 1 || !cluster.gpus.empty()) return false;
+  return request.detail == Detail::kMessage ||
+         (request.detail == Detail::kAuto && ranks <= kMostMessageRanks);
+}
+
+Case::Case(const Request& asked, Cluster on, std::vector<bench::LateRank> late_ranks)
+    : request(asked),
+      cluster(with_servers(on, asked.servers, on.ranks())),
+      late(std::move(late_ranks)),
+      workers(on.ranks()),
+      program(program_of(asked.model, asked.cross_step)),
+      bucket_bytes(bucket_bytes_of(asked, cluster)) {}
+
+unsigned Case::causes() const {
+  const Noise& noise = request.noise;
+  const auto is_usual = [usual = usual_speed()](const Host& host) { return host.speed == usual; };
+  const bool has_jitter =
+      noise.step != 0 || noise.rank != 0 || !late.empty() || !std::ranges::all_of(cluster.hosts, is_usual);
+  const bool has_slowdown = workers > 1 && cluster.costs.slow_share != 0;
+  return kLinks | kHosts | (has_jitter ? kJitter : 0U) | (has_slowdown ? kSlowdown : 0U);
+}
+
+double Case::usual_speed() const {
+  std::vector<double> speeds;
+  for (const Host& host : cluster.hosts) speeds.push_back(host.speed);
+  return quantile(std::move(speeds), 0.5);
+}
+
+double Run::mean_ms() const {
+  return std::accumulate(step_ms.begin(), step_ms.end(), 0.0) / static_cast<double>(step_ms.size());
+}
+
+Result<Run> run_case(const Case& one, unsigned causes, int steps) {
+  const Request& request = one.request;
+  Layout layout = measured_layout(one.cluster);
+  const schedule::Topology chosen_for = layout.topology;
+  if ((causes & kLinks) == 0) unbind_links(layout);
+  const Costs costs = (causes & kHosts) == 0 ? none_of(one.cluster.costs) : one.cluster.costs;
+  if ((causes & kHosts) == 0) layout.topology.reduce_gbps = 1e6;
+  JobOptions options;
+  EngineOptions& engine = options.engine;
+  engine.ranks = one.workers;
+  engine.plans = request.plans;
+  engine.channels = layout.topology.is_single_host() ? 1 : 2;
+  engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
+  engine.bucket_bytes = one.bucket_bytes;
+  if (!layout.gpus.empty()) engine.alone_bytes = 0;  // packing costs next to nothing
+  engine.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
+  engine.control = static_cast<Nanos>(costs.control_us * 1e3);
+  engine.flight =
+      static_cast<Nanos>(1e3 * (layout.topology.is_single_host() ? layout.topology.local.latency_us
+                                                                 : layout.topology.remote.latency_us));
+  options.steps = kWarmUp + steps;
+  options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
+  options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
+  options.slower = slowness_of(one, layout, causes, options.steps);
+  const CallOptions call_options{
+      .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
+  const auto run = [&]() -> Result<JobResult> {
+    if (request.servers.strategy != Strategy::kAllreduce)
+      return run_servers(one.program, options, request.servers, {layout, costs, chosen_for});
+    const std::unique_ptr<Calls> calls = is_by_message(request, engine.ranks, one.cluster)
+                                             ? make_message_calls(layout, costs, call_options)
+                                             : make_priced_calls(layout, costs, call_options);
+    return run_job(one.program, options, *calls);
+  };
+  Result<JobResult> result = run();
+  if (!result.is_ok()) return result.status();
+  Run done{.job = std::move(result).value(), .step_ms = {}};
+  std::vector<Nanos> ends(static_cast<size_t>(options.steps));
+  for (const std::vector<StepTimes>& of_rank : done.job.steps)
+    for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
+  for (size_t step = kWarmUp; step < ends.size(); ++step)
+    done.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);
+  return done;
+}
+
+}  // namespace rueda::simulate
