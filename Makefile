@@ -37,8 +37,7 @@ figure: setup
 
 # What rueda simulate predicts, beside published numbers.
 figures: setup
-	@$(VENV) bench/figures/servers.py
-	@$(VENV) bench/figures/scaling.py
+	@for figure in servers scaling buffer; do $(VENV) bench/figures/$$figure.py || exit 1; done
 
 wheel:
 	@tools/setup.sh apt
