@@ -10,7 +10,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 Found = Dict[str, Any]
@@ -40,6 +40,20 @@ def simulate_all(rueda: str, requests: List[List[str]]) -> List[Found]:
 def write_cluster(path: Path, cluster: Found) -> str:
     path.write_text(json.dumps(cluster))
     return str(path)
+
+
+def write_model(path: Path, name: str, compute_ms: float, tensors: List[Tuple[str, int, float]]) -> None:
+    """tensors: name, elements, and when it is ready, in milliseconds from the beginning of a step."""
+    model = {
+        "name": name,
+        "source": Path(sys.argv[0]).name,
+        "compute_ms": compute_ms,
+        "compute_source": Path(sys.argv[0]).name,
+        "total": sum(elements for _, elements, _ in tensors),
+        "parameters": [[tensor, elements] for tensor, elements, _ in tensors],
+        "ready_ms": [ready for _, _, ready in tensors],
+    }
+    path.write_text(json.dumps(model))
 
 
 def pyplot() -> Any:

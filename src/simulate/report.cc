@@ -33,6 +33,7 @@ std::string links_text(const Cluster& cluster, const Changes& changes) {
 Ordered row_of(const Prediction& row) {
   Ordered out = {{"ranks", row.ranks},
                  {"hosts", row.hosts},
+                 {"host_order", row.host_order.empty() ? Ordered() : Ordered(row.host_order)},
                  {"servers", row.servers},
                  {"detail", name_of(row.detail)},
                  {"steps", row.steps},
@@ -102,6 +103,8 @@ std::string page(const Report& report) {
         row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms), 100 * row.efficiency,
         row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms), lost(row.losses.jitter_ms),
         lost(row.losses.slowdown_ms), means_of(request, row));
+    if (!row.host_order.empty())
+      text += fmt::format("{:>6}  hosts in the order {}\n", "", fmt::join(row.host_order, ","));
   }
   text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
   return text;

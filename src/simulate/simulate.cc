@@ -8,6 +8,7 @@
 #include "rueda/backend/nccl/probe.h"
 #include "rueda/schedule/bucket_bytes.h"
 #include "simulate/call_prices.h"
+#include "simulate/host_order.h"
 #include "simulate/job.h"
 #include "simulate/quantile.h"
 #include "simulate/specs.h"
@@ -134,8 +135,10 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   options.slower = slowness_of(one, layout, causes, options.steps);
-  const CallOptions call_options{
-      .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
+  const CallOptions call_options{.algorithm = request.algorithm,
+                                 .chunk_bytes = request.chunk_bytes,
+                                 .channels = engine.channels,
+                                 .chosen_for = chosen_for};
   const auto run = [&]() -> Result<JobResult> {
     if (request.servers.strategy != Strategy::kAllreduce)
       return run_servers(one.program, options, request.servers, {layout, costs, chosen_for});
@@ -216,6 +219,7 @@ std::string bottleneck_of(const Prediction& row) {
 
 Result<Prediction> predict(const Request& request, const Changes& changes) {
   Result<Cluster> cluster = change(request.cluster, changes);
+  if (cluster.is_ok()) cluster = order_hosts(std::move(cluster).value(), request.host_order);
   if (!cluster.is_ok()) return cluster.status();
   if (const Status status = bench::Faults{.late = request.late}.check(cluster.value().ranks(), 1, 0);
       !status.is_ok())
@@ -235,6 +239,8 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   Prediction row;
   row.ranks = workers;
   row.hosts = hosts;
+  if (!request.host_order.empty() && request.host_order != "given")
+    for (int host = 0; host < hosts; ++host) row.host_order.push_back(one.cluster.hosts[host].name);
   if (request.servers.strategy != Strategy::kAllreduce) row.servers = request.servers.count.of(workers);
   row.detail = is_message ? Detail::kMessage : Detail::kCall;
   row.compute_ms = request.model.compute_ms;

@@ -31,8 +31,10 @@ struct Request {
   int steps = 30;
   bool plans = true, cross_step = false;
   std::string algorithm;             // forced; "" = the cost model chooses
+  std::string host_order;            // as order_hosts() takes it
   int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
+  int64_t chunk_bytes = 256 << 10;   // RUEDA_CHUNK_BYTES
   double cycle_ms = 0;
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
@@ -54,6 +56,7 @@ struct Prediction {
   double efficiency = 0;
   double link_busy = 0, core_busy = 0;  // of the busiest port, and of the busiest machine's cores, 0..1
   std::string bottleneck;
+  std::vector<std::string> host_order;  // names; empty where the order is the cluster's
   Losses losses;
   bool has_losses = false;
   int steps = 0;
