@@ -37,7 +37,7 @@ figure: setup
 
 # What rueda simulate predicts, beside published numbers.
 figures: setup
-	@for figure in servers scaling buffer host_order beyond fusion; do $(VENV) bench/figures/$$figure.py || exit 1; done
+	@for figure in servers scaling buffer host_order beyond fusion merge_scope; do $(VENV) bench/figures/$$figure.py || exit 1; done
 
 wheel:
 	@tools/setup.sh apt
