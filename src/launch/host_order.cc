@@ -1,9 +1,11 @@
 #include "launch/host_order.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace rueda::launch {
 namespace {
@@ -87,50 +89,112 @@ std::vector<int> exact_order(const HostPairs& pairs) {
   return ExactRing(pairs, rates[found]).order();
 }
 
-// From each host to the one that it reaches fastest, and then soonest.
-std::vector<int> greedy_order(const HostPairs& pairs) {
+// From each host to the one that it reaches fastest, and then soonest. Turned so that it begins with host 0.
+std::vector<int> greedy_order(const HostPairs& pairs, int first) {
   std::vector<int> order = given_order(pairs.hosts());
-  for (size_t at = 1; at < order.size(); ++at) {
+  std::swap(order[0], order[static_cast<size_t>(first)]);
+  for (auto next = order.begin() + 1; next != order.end(); ++next) {
     const auto key = [&](int host) {
-      const PairLink& link = pairs.between(order[at - 1], host);
+      const PairLink& link = pairs.between(*(next - 1), host);
       return std::tuple(-link.rate, link.latency_ns, host);
     };
-    std::iter_swap(
-        order.begin() + static_cast<ptrdiff_t>(at),
-        std::ranges::min_element(order.begin() + static_cast<ptrdiff_t>(at), order.end(), {}, key));
+    std::iter_swap(next, std::ranges::min_element(next, order.end(), {}, key));
   }
+  std::ranges::rotate(order, std::ranges::find(order, 0));
   return order;
 }
 
-// Two links of a ring: first what sets the pace.
-auto worth_of(const PairLink& one, const PairLink& other) {
-  return std::tuple(std::min(one.rate, other.rate), std::max(one.rate, other.rate),
-                    -(one.latency_ns + other.latency_ns));
+// What some links of a ring are worth: first what sets the pace.
+template <size_t kLinks>
+auto worth_of(const std::array<PairLink, kLinks>& links) {
+  std::array<double, kLinks> rates{};
+  int64_t latency_ns = 0;
+  for (size_t i = 0; i < kLinks; ++i) {
+    rates[i] = links[i].rate;
+    latency_ns += links[i].latency_ns;
+  }
+  std::ranges::sort(rates);
+  return std::tuple(rates, -latency_ns);
 }
 
-// Croes, "A method for solving traveling-salesman problems" (1958): two links leave the ring, and the part
-// between them is turned round. Other links stay, so comparing the two pairs compares the rings. n^2 steps.
-bool improve_once(const HostPairs& pairs, std::vector<int>& order) {
-  bool is_better = false;
-  const size_t hosts = order.size();
-  for (size_t i = 0; i + 2 < hosts; ++i)
-    for (size_t j = i + 2; j < hosts; ++j) {
-      const int a = order[i], b = order[i + 1], c = order[j], d = order[(j + 1) % hosts];
-      if (a == d) continue;  // the ring's own beginning
-      const auto now = worth_of(pairs.between(a, b), pairs.between(c, d));
-      if (worth_of(pairs.between(a, c), pairs.between(b, d)) <= now) continue;
-      std::reverse(order.begin() + static_cast<ptrdiff_t>(i) + 1,
-                   order.begin() + static_cast<ptrdiff_t>(j) + 1);
-      is_better = true;
+// An order of hosts, and two ways to improve it. Both replace some links of the ring, and the others stay; so
+// comparing what leaves with what comes compares the rings.
+class Improver {
+ public:
+  Improver(const HostPairs& pairs, std::vector<int> order) : pairs_(pairs), order_(std::move(order)) {}
+
+  std::vector<int> run() {
+    constexpr int kMostSweeps = 100;
+    for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+      const bool is_turned = turn_parts();
+      if (!move_parts() && !is_turned) break;
     }
-  return is_better;
+    return std::move(order_);
+  }
+
+ private:
+  [[nodiscard]] int at(size_t place) const { return order_[place % order_.size()]; }
+  [[nodiscard]] auto begin_of(size_t place) { return order_.begin() + static_cast<ptrdiff_t>(place); }
+  [[nodiscard]] const PairLink& link(int a, int b) const { return pairs_.between(a, b); }
+
+  // 2-opt (Croes, "A method for solving traveling-salesman problems", 1958): the part between two links is
+  // turned round. n^2 steps.
+  bool turn_parts() {
+    bool is_better = false;
+    for (size_t i = 0; i + 2 < order_.size(); ++i)
+      for (size_t j = i + 2; j < order_.size(); ++j) {
+        const int a = at(i), b = at(i + 1), c = at(j), d = at(j + 1);
+        if (a == d) continue;  // the ring's own beginning
+        if (worth_of<2>({link(a, c), link(b, d)}) <= worth_of<2>({link(a, b), link(c, d)})) continue;
+        std::reverse(begin_of(i + 1), begin_of(j + 1));
+        is_better = true;
+      }
+    return is_better;
+  }
+
+  // Or-opt (Or 1976): up to three neighbours move to between two other hosts, as they are or turned round.
+  bool move_parts() {
+    bool is_better = false;
+    for (size_t length = 1; length <= 3; ++length)
+      for (size_t i = 1; i + length <= order_.size(); ++i) is_better = move_part(i, length) || is_better;
+    return is_better;
+  }
+
+  bool move_part(size_t i, size_t length) {
+    const int before = at(i - 1), first = at(i), last = at(i + length - 1), behind = at(i + length);
+    for (size_t j = 0; j < order_.size(); ++j) {
+      if (j + 1 >= i && j < i + length) continue;
+      const int a = at(j), b = at(j + 1);
+      const auto now = worth_of<3>({link(before, first), link(last, behind), link(a, b)});
+      const auto as_it_is = worth_of<3>({link(before, behind), link(a, first), link(last, b)});
+      const auto turned = worth_of<3>({link(before, behind), link(a, last), link(first, b)});
+      if (std::max(as_it_is, turned) <= now) continue;
+      if (turned > as_it_is) std::reverse(begin_of(i), begin_of(i + length));
+      if (j < i)
+        std::rotate(begin_of(j + 1), begin_of(i), begin_of(i + length));
+      else
+        std::rotate(begin_of(i), begin_of(i + length), begin_of(j + 1));
+      return true;
+    }
+    return false;
+  }
+
+  const HostPairs& pairs_;
+  std::vector<int> order_;
+};
+
+// How many greedy orders are tried: one for each first host, as long as all of them take some milliseconds.
+int starts_for(int hosts) {
+  constexpr int64_t kPairs = 20'000;
+  return static_cast<int>(std::clamp<int64_t>(kPairs / (int64_t{hosts} * hosts), 1, hosts));
 }
 
-std::vector<int> improved(const HostPairs& pairs, std::vector<int> order) {
-  constexpr int kMostSweeps = 100;
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep)
-    if (!improve_once(pairs, order)) break;
-  return order;
+bool are_alike(const HostPairs& pairs) {
+  const PairLink& first = pairs.between(0, 1);
+  for (int a = 0; a < pairs.hosts(); ++a)
+    for (int b = 0; b < a; ++b)
+      if (pairs.between(a, b) != first) return false;
+  return true;
 }
 
 }  // namespace
@@ -160,15 +224,19 @@ RingLinks ring_links(const HostPairs& pairs, std::span<const int> order) {
 
 std::vector<int> best_host_order(const HostPairs& pairs) {
   const std::vector<int> given = given_order(pairs.hosts());
-  if (pairs.hosts() <= 3) return given;  // all rings have the same links
+  if (pairs.hosts() <= 3 || are_alike(pairs)) return given;  // all rings are alike
   if (pairs.hosts() <= kExactHosts) return exact_order(pairs);
   const auto worth = [&](const std::vector<int>& order) {
     const RingLinks ring = ring_links(pairs, order);
     return std::tuple(ring.slowest_rate, -ring.latency_ns);
   };
   std::vector<int> best = given;
-  for (const std::vector<int>& tried : {improved(pairs, given), improved(pairs, greedy_order(pairs))})
-    if (worth(tried) > worth(best)) best = tried;
+  const auto consider = [&](std::vector<int> order) {
+    order = Improver(pairs, std::move(order)).run();
+    if (worth(order) > worth(best)) best = std::move(order);
+  };
+  consider(given);
+  for (int first = 0; first < starts_for(pairs.hosts()); ++first) consider(greedy_order(pairs, first));
   return best;
 }
 

@@ -13,6 +13,7 @@ namespace rueda::launch {
 struct PairLink {
   double rate = 0;  // in any unit that is the same for all
   int64_t latency_ns = 0;
+  bool operator==(const PairLink&) const = default;
 };
 
 class HostPairs {  // [hosts][hosts]
@@ -40,8 +41,8 @@ RingLinks ring_links(const HostPairs& pairs, std::span<const int> order);
 inline constexpr int kExactHosts = 12;
 
 // The order with the fastest slowest link; among those the one with the lowest latency around the ring, and
-// then the one that is closest to 0, 1, 2 … It begins with host 0. Exact up to kExactHosts; with more hosts a
-// greedy order that is improved by exchanging links (2-opt), and never worse than 0, 1, 2 …
+// then the one that is closest to 0, 1, 2 … It begins with host 0. Exact up to kExactHosts; with more hosts
+// the best of several greedy orders that are improved by exchanging links, and never worse than 0, 1, 2 …
 std::vector<int> best_host_order(const HostPairs& pairs);
 
 }  // namespace rueda::launch
