@@ -10,6 +10,7 @@ help:
 	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
 	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
+	@echo "make figures draw what rueda simulate predicts (docs/predictions.md): about a quarter of an hour"
 	@echo "make wheel   dist/rueda_train-*.whl"
 	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
@@ -37,8 +38,7 @@ figure: setup
 
 # What rueda simulate predicts, beside published numbers.
 figures: setup
-	@$(VENV) bench/figures/servers.py
-	@$(VENV) bench/figures/scaling.py
+	@for figure in servers scaling buffer host_order beyond fusion merge_scope lines_of_code; do $(VENV) bench/figures/$$figure.py || exit 1; done
 
 wheel:
 	@tools/setup.sh apt

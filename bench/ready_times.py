@@ -64,13 +64,25 @@ def resnet(layer: str) -> int:
 
 
 VGG16_SIDES = {224: (0, 2), 112: (5, 7), 56: (10, 12, 14), 28: (17, 19, 21), 14: (24, 26, 28)}
+VGG19_SIDES = {224: (0, 2), 112: (5, 7), 56: (10, 12, 14, 16), 28: (19, 21, 23, 25), 14: (28, 30, 32, 34)}
 
 
-def vgg16(layer: str) -> int:
-    kind, number = layer.split(".")
-    if kind == "classifier":
-        return 1
-    return next(side**2 for side, layers in VGG16_SIDES.items() if int(number) in layers)
+def vgg(sides: Dict[int, Tuple[int, ...]]) -> Callable[[str], int]:
+    def positions(layer: str) -> int:
+        kind, number = layer.split(".")
+        if kind == "classifier":
+            return 1
+        return next(side**2 for side, layers in sides.items() if int(number) in layers)
+
+    return positions
+
+
+# 224 x 224, the longest prefix counts.
+GOOGLENET_SIDES = {"conv1": 112, "conv": 56, "inception_3": 28, "inception_4": 14, "inception_5": 7, "fc": 1}
+
+
+def googlenet(layer: str) -> int:
+    return GOOGLENET_SIDES[max((p for p in GOOGLENET_SIDES if layer.startswith(p)), key=len)] ** 2
 
 
 # 299 x 299, the longest prefix counts. Reductions have their last convolution behind the stride.
@@ -103,7 +115,7 @@ def inception(layer: str) -> int:
 # ---- text: positions are tokens; batches as in "compute_source" ----
 
 WIDTH = 768
-BERT_TOKENS, GPT2_TOKENS, GPT2_WORDS = 128, 1024, 50257
+BERT_TOKENS, GPT2_TOKENS, GPT2_WORDS, LSTM_TOKENS = 128, 1024, 50257, 35
 
 
 def bert(layer: str) -> int:
@@ -114,6 +126,11 @@ def bert(layer: str) -> int:
 
 def gpt2(layer: str) -> int:
     return 0 if layer in ("wte", "wpe") else GPT2_TOKENS
+
+
+def lstm(layer: str) -> int:
+    """Layer by layer: backward goes through all tokens of a layer before it comes to the one below."""
+    return 0 if layer == "embedding" else LSTM_TOKENS
 
 
 def attention(tokens: int) -> float:
@@ -133,10 +150,13 @@ def before_in_gpt2(layer: str) -> float:
 SHAPES: Dict[str, Shapes] = {
     "resnet50": Shapes(resnet, "conv1"),
     "resnet101": Shapes(resnet, "conv1"),
-    "vgg16": Shapes(vgg16, "features.0"),
+    "vgg16": Shapes(vgg(VGG16_SIDES), "features.0"),
+    "vgg19": Shapes(vgg(VGG19_SIDES), "features.0"),
+    "googlenet": Shapes(googlenet, "conv1"),
     "inception_v3": Shapes(inception, "Conv2d_1a_3x3.conv"),
     "bert_base": Shapes(bert, before=before_in_bert),
     "gpt2": Shapes(gpt2, before=before_in_gpt2),
+    "lstm_large": Shapes(lstm),
 }
 
 # ---- from multiply-adds to milliseconds ----

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import servers
-from output import Found, make_figure, predict
+from output import Found, make_figure, predict, pyplot, save
 from servers import BATCH, FITTED, NAMES, UNSEEN
 
 Numbers = Dict[str, float]
@@ -152,13 +152,8 @@ def show(found: Found) -> None:
 
 
 def draw(found: Found, path: Path) -> None:
-    import matplotlib  # imported here, because the numbers need none
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "rueda"})
-    figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    plots = pyplot()
+    figure, panels = plots.subplots(1, 2, figsize=(10, 4.2), sharey=True)
     colours = dict(zip(NAMES, ("#1b6ca8", "#c1582b", "#4a8b4a")))
     for axes, (wire, title) in zip(panels, (("tcp", "TCP"), ("rdma", "RDMA"))):
         for model, colour in colours.items():
@@ -180,7 +175,7 @@ def draw(found: Found, path: Path) -> None:
     panels[0].set_ylabel("efficiency in %")
     panels[0].legend(fontsize=8, frameon=False, loc="lower left")
     figure.tight_layout()
-    figure.savefig(path, format="svg", metadata={"Date": None})
+    save(figure, path)
 
 
 if __name__ == "__main__":

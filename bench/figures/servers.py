@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
-from output import ROOT, Found, make_figure, predict
+from output import ROOT, Found, make_figure, predict, pyplot, save
 
 BATCH = 64
 NAMES = {"inception_v3": "Inception-V3", "resnet101": "ResNet-101", "vgg16": "VGG-16"}
@@ -207,13 +207,8 @@ def compute(rueda: str, folder: Path, most: int) -> Found:
 
 
 def draw(found: Found, path: Path) -> None:
-    import matplotlib  # imported here, because the numbers need none
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams.update({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "rueda"})
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4.2))
+    plots = pyplot()
+    figure, (left, right) = plots.subplots(1, 2, figsize=(10, 4.2))
     colours = dict(zip(NAMES, ("#1b6ca8", "#c1582b", "#4a8b4a")))
     for model, colour in colours.items():
         curve = [100 * share for share in found["predicted"][model]]
@@ -251,7 +246,7 @@ def draw(found: Found, path: Path) -> None:
         axes.set_ylim(0, 105)
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, format="svg", metadata={"Date": None})
+    save(figure, path)
 
 
 def show(found: Found) -> None:

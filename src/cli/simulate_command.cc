@@ -29,8 +29,8 @@ made of a short run. A cluster is a file as docs/simulate.md describes, or what 
 )";
 
 struct RawSimulate {
-  std::string model = "resnet50", cluster, ranks, bandwidth, tiers, fusion, bucket, detail = "auto", json,
-              html, late, strategy = "allreduce", servers, placement, server_hosts;
+  std::string model = "resnet50", cluster, ranks, bandwidth, tiers, fusion, bucket, chunk, detail = "auto",
+              json, html, late, strategy = "allreduce", servers, placement, server_hosts;
   int hosts = 0, per_host = 0;
   double latency_us = -1, compute_ms = 0, dilation = 1;
   std::optional<double> step_noise, rank_noise;
@@ -42,7 +42,10 @@ struct RawSimulate {
 
 std::string is_given(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
 
-void add_what_if_options(CLI::App& app, RawSimulate& raw) {
+void add_cluster_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
+  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
+  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
+      ->check(CLI::Range(1, 4096));
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
   app.add_option("--per-host", raw.per_host, "what if: ranks on each host")->check(CLI::Range(1, 256));
   app.add_option("--bandwidth", raw.bandwidth, "what if: rate of each link, each way: 25gbit")
@@ -53,21 +56,24 @@ void add_what_if_options(CLI::App& app, RawSimulate& raw) {
          "what if: switches over so many hosts, whose uplinks carry less than is below them: 8:4,32:2")
       ->check(is_given);
   app.add_flag("--rdma", raw.rdma, "what if: links move bytes without the cores of hosts");
-  app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
-      ->check(CLI::Range(0.001, 3.6e6));
-  app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
-      ->check(CLI::Range(0.0001, 1e6));
+  app.add_option(
+         "--host-order", request.host_order,
+         "the order of -H: given, best (the ring's slowest link is fastest), or all names: a,c,b (given)")
+      ->check(is_given);
 }
 
 void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
   app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
-  app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
-  app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
-      ->check(CLI::Range(1, 4096));
-  add_what_if_options(app, raw);
+  add_cluster_options(app, raw, request);
+  app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
+      ->check(CLI::Range(0.001, 3.6e6));
+  app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
+      ->check(CLI::Range(0.0001, 1e6));
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
   app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
   app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
+      ->check(is_given);
+  app.add_option("--chunk", raw.chunk, "bytes that are received, reduced and sent on at a time (256KiB)")
       ->check(is_given);
   app.add_option("--cycle", request.cycle_ms, "milliseconds from one round of negotiation to the next (0)")
       ->check(CLI::Range(0.0, 1e5));
@@ -117,6 +123,14 @@ Status take_bytes(const char* flag, const std::string& text, int64_t& target) {
   if (!bytes.is_ok()) return {Code::kInvalidArgument, fmt::format("{}: {}", flag, bytes.status().why)};
   target = bytes.value();
   return Status::ok();
+}
+
+Status take_chunk(const RawSimulate& raw, simulate::Request& request) {
+  if (const Status status = take_bytes("--chunk", raw.chunk, request.chunk_bytes); !status.is_ok())
+    return status;
+  if (request.chunk_bytes >= 1 << 10 && request.chunk_bytes <= 1 << 30) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("--chunk: {} is not from 1KiB to 1GiB, the range of RUEDA_CHUNK_BYTES", raw.chunk)};
 }
 
 Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
@@ -205,6 +219,7 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
     return status;
   if (const Status status = take_bytes("--bucket", raw.bucket, request.bucket_bytes); !status.is_ok())
     return status;
+  if (const Status status = take_chunk(raw, request); !status.is_ok()) return status;
   if (raw.detail != "auto" && raw.detail != "message" && raw.detail != "call")
     return {Code::kInvalidArgument, fmt::format("--detail {} is none of auto, message and call", raw.detail)};
   if (raw.detail == "message") request.detail = simulate::Detail::kMessage;

@@ -233,6 +233,16 @@ Measured measure_job(const Request& request, Answers& answers, const std::string
   return facts_alone;
 }
 
+// Of the hosts that were measured; empty if one of them is none of the job's by its name.
+std::vector<launch::HostSlots> slots_of(const Measured& measured,
+                                        const std::vector<launch::HostSlots>& hosts) {
+  std::vector<launch::HostSlots> slots;
+  for (const HostFacts& facts : measured.hosts)
+    if (const auto at = std::ranges::find(hosts, facts.host, shown_name); at != hosts.end())
+      slots.push_back(*at);
+  return slots.size() == measured.hosts.size() ? slots : std::vector<launch::HostSlots>();
+}
+
 }  // namespace
 
 std::string marked_line(const std::string& text, const std::string& mark) {
@@ -284,7 +294,9 @@ Outcome launch_and_judge(const Request& request, const std::string& own_path) {
   Answers answers = ask_hosts(request, hosts, own_path);
   Measured measured;
   if (!answers.hosts.empty()) measured = measure_job(request, answers, own_path);
-  Outcome outcome = judge(std::move(measured), request.job.size, request.least_gbit_per_s, answers.findings);
+  std::vector<launch::HostSlots> slots = slots_of(measured, hosts);
+  Outcome outcome = judge(std::move(measured), request.job.size, request.least_gbit_per_s, answers.findings,
+                          std::move(slots));
   outcome.asked.clear();
   for (const launch::HostSlots& host : hosts) outcome.asked.push_back(shown_name(host));
   return outcome;

@@ -54,6 +54,21 @@ ordered_json hosts_json(const Outcome& outcome) {
   return hosts;
 }
 
+ordered_json ring_json(const Outcome& outcome) {
+  if (!outcome.ring) return {};
+  const RingOrder& ring = *outcome.ring;
+  std::vector<std::string> names, ordered;
+  for (const HostFacts& facts : outcome.measured.hosts) names.push_back(facts.host);
+  for (const int host : ring.order) ordered.push_back(names[static_cast<size_t>(host)]);
+  return {{"hosts", ordered},
+          {"option", host_list(names, outcome.slots, ring.order)},
+          {"gbit_per_s", ring.gbit_per_s},
+          {"given_gbit_per_s", ring.given_gbit_per_s},
+          {"latency_us", ring.latency_us},
+          {"given_latency_us", ring.given_latency_us},
+          {"pays", ring.pays()}};
+}
+
 // Reads one array of numbers; false if it is something else.
 bool take(const nlohmann::json& from, size_t count, std::vector<double>& numbers) {
   if (!from.is_array() || from.size() != count) return false;
@@ -111,12 +126,15 @@ bool decode_into(const nlohmann::json& read, Measured& measured) {
 
 }  // namespace
 
-Outcome judge(Measured measured, int ranks, double least_gbit_per_s, Findings started_with) {
+Outcome judge(Measured measured, int ranks, double least_gbit_per_s, Findings started_with,
+              std::vector<launch::HostSlots> slots) {
   Outcome outcome{.asked = {},
                   .ranks = ranks,
                   .least_gbit_per_s = least_gbit_per_s,
                   .measured = std::move(measured),
+                  .slots = std::move(slots),
                   .verdict = {},
+                  .ring = {},
                   .findings = {}};
   outcome.findings = std::move(started_with);
   std::vector<std::string> names;
@@ -126,11 +144,13 @@ Outcome judge(Measured measured, int ranks, double least_gbit_per_s, Findings st
     outcome.findings.insert(outcome.findings.end(), more.begin(), more.end());
   };
   outcome.verdict = judge_links(static_cast<int>(names.size()), outcome.measured.pairs);
+  outcome.ring = find_ring_order(static_cast<int>(names.size()), outcome.measured.pairs);
   add(compare_hosts(outcome.measured.hosts));
   add(check_hosts(outcome.measured.hosts, ranks));
   add(check_clocks(names, outcome.measured.clocks));
   add(check_links(names, outcome.measured.pairs, outcome.verdict, least_gbit_per_s));
   add(check_cards(outcome.measured.hosts, outcome.verdict));
+  add(check_ring_order(names, outcome.slots, outcome.ring));
   std::ranges::stable_sort(outcome.findings, std::ranges::greater{}, &Finding::is_broken);
   return outcome;
 }
@@ -155,6 +175,7 @@ std::string json(const Outcome& outcome) {
                {"usual_round_trip_us", outcome.verdict.usual_us},
                {"hosts", hosts_json(outcome)},
                {"links", std::move(links)},
+               {"host_order", ring_json(outcome)},
                {"findings", std::move(findings)},
                {"is_broken", is_broken(outcome.findings)}},
               1);

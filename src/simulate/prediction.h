@@ -29,8 +29,10 @@ struct Request {
   int steps = 30;
   bool plans = true, cross_step = false;
   std::string algorithm;             // forced; "" = the cost model chooses
+  std::string host_order;            // as order_hosts() takes it
   int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
+  int64_t chunk_bytes = 256 << 10;   // RUEDA_CHUNK_BYTES
   double cycle_ms = 0;
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
@@ -64,6 +66,7 @@ struct Prediction {
   std::string bottleneck;
   Losses losses;
   bool has_losses = false;
+  std::vector<std::string> host_order;  // names; empty where the order is the cluster's
   std::vector<Culprit> culprits;  // the one that costs most first; only with losses
   int steps = 0;
   double calls = 0, messages = 0;  // a step; messages: about which tensors run

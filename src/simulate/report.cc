@@ -39,6 +39,7 @@ Ordered tiers_of(const Request& request) {
 Ordered row_of(const Prediction& row) {
   Ordered out = {{"ranks", row.ranks},
                  {"hosts", row.hosts},
+                 {"host_order", row.host_order.empty() ? Ordered() : Ordered(row.host_order)},
                  {"servers", row.servers},
                  {"detail", name_of(row.detail)},
                  {"steps", row.steps},
@@ -123,6 +124,8 @@ std::string page(const Report& report) {
         row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms), 100 * row.efficiency,
         row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms), lost(row.losses.jitter_ms),
         lost(row.losses.slowdown_ms), means_of(request, row));
+    if (!row.host_order.empty())
+      text += fmt::format("{:>6}  hosts in the order {}\n", "", fmt::join(row.host_order, ","));
   }
   text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
   for (const Prediction& row : report.rows)

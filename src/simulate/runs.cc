@@ -137,8 +137,10 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   options.slower = slowness_of(one, layout, causes, options.steps);
-  const CallOptions call_options{
-      .algorithm = request.algorithm, .channels = engine.channels, .chosen_for = chosen_for};
+  const CallOptions call_options{.algorithm = request.algorithm,
+                                 .chunk_bytes = request.chunk_bytes,
+                                 .channels = engine.channels,
+                                 .chosen_for = chosen_for};
   const auto run = [&]() -> Result<JobResult> {
     if (request.servers.strategy != Strategy::kAllreduce)
       return run_servers(one.program, options, request.servers, {layout, costs, chosen_for});

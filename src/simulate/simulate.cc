@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "simulate/host_order.h"
 #include "simulate/quantile.h"
 #include "simulate/runs.h"
 
@@ -44,6 +45,7 @@ std::string bottleneck_of(const Prediction& row) {
 
 Result<Prediction> predict(const Request& request, const Changes& changes) {
   Result<Cluster> cluster = change(request.cluster, changes);
+  if (cluster.is_ok()) cluster = order_hosts(std::move(cluster).value(), request.host_order);
   if (!cluster.is_ok()) return cluster.status();
   if (const Status status = bench::Faults{.late = request.late}.check(cluster.value().ranks(), 1, 0);
       !status.is_ok())
@@ -59,6 +61,8 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   Prediction row;
   row.ranks = workers;
   row.hosts = hosts;
+  if (!request.host_order.empty() && request.host_order != "given")
+    for (int host = 0; host < hosts; ++host) row.host_order.push_back(one.cluster.hosts[host].name);
   if (request.servers.strategy != Strategy::kAllreduce) row.servers = request.servers.count.of(workers);
   row.detail = is_message ? Detail::kMessage : Detail::kCall;
   row.compute_ms = request.model.compute_ms / one.usual_speed();

@@ -206,7 +206,7 @@ def test_wrong_sum_is_reported_and_ends_in_failure(tmp_path: Path) -> None:
 REFUSED = {
     "unknown subject": (["allreuce"], "did you mean allreduce? Otherwise choose from allreduce, allgather"),
     "unknown option": (["allreduce", "--bytes", "4"], "rueda bench --help lists all"),
-    "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, gpt2"),
+    "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, googlenet, gpt2"),
     "model twice": (["burst", "--model", "gpt2,gpt2"], "name each once"),
     "unknown unit": (["allreduce", "--sizes", "4B,1XiB"], "unknown unit XiB;"),
     "parts of an element": (["allreduce", "--sizes", "4B,3B"], "3 B is not a whole number of float32"),

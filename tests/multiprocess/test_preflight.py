@@ -311,7 +311,14 @@ def test_two_hosts_that_cannot_reach_one_another_are_both_named(hosts: VirtualHo
 
 
 @measures_the_network
-def test_the_slow_link_is_named_and_its_ends_are_not(hosts: VirtualHosts) -> None:
+def test_the_slow_link_is_named_and_its_ends_are_not_and_another_order_avoids_it(hosts: VirtualHosts) -> None:
     hosts.limit_link("b", "c", SLOW)  # stays; the last test of these hosts
-    kinds = by_kind(look(hosts, "--min-rate", "60mbit"))
+    read = look(hosts, "--min-rate", "60mbit")
+    kinds = by_kind(read)
     assert kinds["slow-link"] == kinds["rate"] == [["b", "c"]] and "slow-host" not in kinds, kinds
+    # Around a ring, b and c are opposite one another in two orders, and a begins.
+    order = read["host_order"]
+    assert order["pays"] and order["gbit_per_s"] > 0.06 > order["given_gbit_per_s"], order
+    assert order["option"] in ("a:2,b:1,d:1,c:1", "a:2,c:1,d:1,b:1"), order
+    (advice,) = [one["sentence"] for one in read["findings"] if one["kind"] == "host-order"]
+    assert f"-H {order['option']} gives" in advice and "b - c as its slowest link" in advice, advice

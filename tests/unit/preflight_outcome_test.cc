@@ -203,5 +203,48 @@ TEST(PreflightOutcome, one_host_and_none_are_reported) {
   EXPECT_THAT(heat_map(none), HasSubstr("</svg>"));
 }
 
+TEST(PreflightOutcome, a_better_order_of_the_hosts_is_advised_as_an_option_of_rueda_run) {
+  Measured measured = four_hosts();  // a - b has 3 Gbit/s, and d has 9 to all
+  const std::vector<launch::HostSlots> slots = {{"a", 8}, {"b", 8}, {"fe80::1", 4}, {"d", 1}};
+  const Outcome outcome = judge(measured, 21, 0, {}, slots);
+  ASSERT_TRUE(outcome.ring.has_value());
+  EXPECT_THAT(outcome.ring->order, ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(page(outcome),
+              HasSubstr("advice:  a ring through the hosts in the order they were given has a - b "
+                        "as its slowest link, 3.00 Gbit/s; if your job uses rings "
+                        "(RUEDA_ALGORITHM=ring, NCCL), -H a:8,[fe80::1]:4,b:8,d:1 gives 9.00 "
+                        "Gbit/s\n"));
+  const auto read = nlohmann::json::parse(json(outcome))["host_order"];
+  EXPECT_THAT(read["hosts"], ElementsAre("a", "<c&>", "b", "d"));
+  EXPECT_EQ(read["option"], "a:8,[fe80::1]:4,b:8,d:1");
+  EXPECT_DOUBLE_EQ(read["given_gbit_per_s"], 3);
+  EXPECT_TRUE(read["pays"]);
+  EXPECT_THAT(page(judge(measured, 21, 0, {})), HasSubstr("the order a,<c&>,b,d gives 9.00"))
+      << "where nobody has said how many slots there are";
+  measured.pairs.pop_back();
+  EXPECT_FALSE(judge(measured, 21, 0, {}).ring.has_value()) << "a pair was not measured";
+}
+
+TEST(PreflightOutcome, the_order_that_docs_preflight_advises_is_that_of_its_table) {
+  Measured measured = four_hosts();
+  const double mbit[] = {163, 148, 191, 25.7, 181, 155};  // a-b, a-c, a-d, b-c, b-d, c-d
+  for (size_t i = 0; i < 6; ++i) measured.pairs[i].gbit_per_s = mbit[i] / 1e3;
+  measured.hosts[2].host = "c";
+  const Outcome outcome = judge(measured, 5, 0, {}, {{"a", 2}, {"b", 1}, {"c", 1}, {"d", 1}});
+  EXPECT_THAT(page(outcome),
+              HasSubstr("advice:  a ring through the hosts in the order they were given has b - c "
+                        "as its slowest link, 25.7 Mbit/s; if your job uses rings "
+                        "(RUEDA_ALGORITHM=ring, NCCL), -H a:2,b:1,d:1,c:1 gives 148 Mbit/s\n"));
+}
+
+TEST(PreflightOutcome, no_order_is_advised_for_a_few_per_cent) {
+  Measured measured = four_hosts();
+  for (PairMeasurement& pair : measured.pairs) pair.gbit_per_s = pair.a == 0 && pair.b == 1 ? 24 : 25;
+  const Outcome outcome = judge(measured, 8, 0, {});
+  ASSERT_TRUE(outcome.ring.has_value());
+  EXPECT_FALSE(outcome.ring->pays());
+  EXPECT_THAT(page(outcome), Not(HasSubstr("ring")));
+}
+
 }  // namespace
 }  // namespace rueda::preflight::outcome_test

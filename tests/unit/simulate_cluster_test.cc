@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "simulate/cluster.h"
+#include "simulate/host_order.h"
 
 namespace rueda::simulate {
 namespace cluster_test {
@@ -162,6 +163,26 @@ TEST(simulate_cluster, changes_replace_what_the_file_says) {
   EXPECT_EQ(faster.hosts[0].rate_bits, 0);
   EXPECT_EQ(faster.latency_us, kRdmaLatencyUs);
   EXPECT_EQ(faster.costs.byte_ns, 0);
+}
+
+std::string names_of(const Cluster& cluster) {
+  std::string names;
+  for (const Host& host : cluster.hosts) names += host.name;
+  return names;
+}
+
+TEST(simulate_cluster, hosts_are_given_to_the_job_in_the_order_that_is_asked_for) {
+  const Cluster cluster = parsed(R"({"hosts": [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}],
+      "links": [{"hosts": ["a", "b"], "rate": "1gbit"}]})");
+  EXPECT_EQ(names_of(order_hosts(cluster, "given").value()), "abcd");
+  EXPECT_EQ(names_of(order_hosts(cluster, "best").value()), "acbd");
+  EXPECT_EQ(names_of(order_hosts(cluster, "d,a,c,b").value()), "dacb");
+  const Layout layout = lay_out(order_hosts(cluster, "best").value());
+  EXPECT_DOUBLE_EQ(layout.network.link(0, 2).bandwidth_gbps, cluster.costs.payload / 8)
+      << "the slow link goes where its hosts go";
+  EXPECT_THAT(order_hosts(cluster, "a,b,x,d").status().why, HasSubstr("\"x\" is no host of c.json"));
+  EXPECT_THAT(order_hosts(cluster, "a,b,a,d").status().why, HasSubstr("names a twice"));
+  EXPECT_THAT(order_hosts(cluster, "a,b").status().why, HasSubstr("names 2 of the 4 hosts"));
 }
 
 }  // namespace cluster_test
