@@ -99,6 +99,13 @@ def test_sharded_optimizers():
 
 
 @on_every_rank
+def test_parameters_gathered_during_the_next_forward_pass():
+    model = net()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    check_silence(train(model, hvd.ShardedOptimizer(adam, model=model), hvd.allreduce))
+
+
+@on_every_rank
 def test_barriers_of_one_name():
     model = net()
     optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())

@@ -18,9 +18,10 @@ from rueda.torch.distributed.registration import register as _register_backend
 from rueda.torch.functions import *  # noqa: F403
 from rueda.torch.mpi_ops import *  # noqa: F403
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.sharded_optimizer import ShardedOptimizer
 from rueda.torch.sync_batch_norm import SyncBatchNorm
 
-__all__ = ["Compression", "DistributedOptimizer", "SyncBatchNorm"]
+__all__ = ["Compression", "DistributedOptimizer", "ShardedOptimizer", "SyncBatchNorm"]
 __all__ += functions.__all__
 __all__ += mpi_ops.__all__
 __all__.remove("handle_average_backwards_compatibility")  # of mpi_ops alone, as in Horovod
