@@ -36,7 +36,7 @@ NO_CLOSURE = (
 class_module = __name__
 
 
-class _DistributedMixin(torch.optim.Optimizer):
+class DistributedMixin(torch.optim.Optimizer):
     """What DistributedOptimizer puts in front of the user's optimizer class."""
 
     _reducer: Reducer | None
@@ -173,7 +173,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
 
-class _CrossStepMixin(_DistributedMixin):
+class _CrossStepMixin(DistributedMixin):
     """A step that returns while gradients are being reduced; see DistributedOptimizer."""
 
     _crossing: CrossStep | None = None
@@ -293,7 +293,7 @@ def rewrap(
     return wrapped
 
 
-def _make_reducer(
+def make_reducer(
     optimizer: torch.optim.Optimizer,
     names: dict[torch.Tensor, str],
     groups: GroupList | int | None,
@@ -351,7 +351,7 @@ def DistributedOptimizer(
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
-    if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
+    if isinstance(optimizer, (DistributedMixin, AdasumMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
     if cross_step:
         check_cross_step(optimizer, model, op, groups)
@@ -363,10 +363,10 @@ def DistributedOptimizer(
         wrapped = rewrap(optimizer, AdasumMixin)
         wrapped._attach(names, compression, backward_passes_per_step, process_set)
         return wrapped
-    wrapped = rewrap(optimizer, _CrossStepMixin if cross_step else _DistributedMixin)
+    wrapped = rewrap(optimizer, _CrossStepMixin if cross_step else DistributedMixin)
     part_bytes = PART_BYTES if cross_step else 0
     settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
-    reducer = _make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
+    reducer = make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
     wrapped._attach(reducer, names, backward_passes_per_step)
     if cross_step:
         wrapped._cross(model)

@@ -23,7 +23,7 @@ from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import finish_all
 from rueda.torch.elementwise import check_element_wise
 from rueda.torch.naming import default_names, name_parameters
-from rueda.torch.optimizer import _DistributedMixin, rewrap
+from rueda.torch.optimizer import DistributedMixin, rewrap
 from rueda.torch.pending_gradients import Settings, settle
 from rueda.torch.reducer import ZEROED_EARLY
 from rueda.torch.sharded_state import check_shapes, cut_state, gather_state
@@ -254,7 +254,7 @@ def _wide(grad: torch.Tensor) -> torch.dtype:
 def _check(optimizer: Any, model: Any, op: int, process_set: Any, overlap: bool) -> None:
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
-    if isinstance(optimizer, (_DistributedMixin, AdasumMixin, _ShardedMixin)):
+    if isinstance(optimizer, (DistributedMixin, AdasumMixin, _ShardedMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
