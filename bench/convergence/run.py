@@ -48,6 +48,7 @@ def accuracy_of(args: argparse.Namespace, method: str, seed: int) -> float:
             "--every": args.every,
             "--batch-size": args.batch_size,
             "--lr": args.lr,
+            "--local-lr": args.local_lr,
         }
         for name, value in options.items():
             words += [name, str(value)]
@@ -79,7 +80,12 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60000, help="of the training set")
     parser.add_argument("--every", type=int, default=10, help="steps from one exchange to the next")
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of one rank")
+    parser.add_argument(
+        "--lr", type=float, default=0.02, help="times the ranks: learning rate where gradients are averaged"
+    )
+    parser.add_argument(
+        "--local-lr", type=float, default=0.04, help="learning rate of ranks that step on their own"
+    )
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--json", type=Path, help="write every accuracy here")
     args = parser.parse_args()
@@ -92,7 +98,10 @@ def main() -> None:
             print(f"{method}, seed {seed}: {results[method][-1]:.2f} %", file=sys.stderr, flush=True)
     seeds = " ".join(map(str, args.seeds))
     print(f"{args.ranks} ranks, {args.epochs} epochs of {args.images} images, seeds {seeds}, ", end="")
-    print(f"every {args.every} steps, {args.batch_size} images per rank and step, learning rate {args.lr}")
+    print(
+        f"every {args.every} steps, {args.batch_size} images per rank and step, "
+        f"learning rates {args.lr} and {args.local_lr}"
+    )
     print("\n".join(table(results)))
     if args.json:
         settings = {key: str(value) for key, value in vars(args).items()}

@@ -54,7 +54,7 @@ def train(args: argparse.Namespace) -> float:
     model = fashion_mnist.make_model()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     is_together = args.method in TOGETHER
-    lr = args.lr * (hvd.size() if is_together else 1)
+    lr = args.lr * hvd.size() if is_together else args.local_lr
     sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     optimizer = {**TOGETHER, **ALONE}[args.method](sgd, model, args.every)
     steps = args.epochs * -(-(len(images) // hvd.size()) // args.batch_size)
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, required=True)
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--lr", type=float, required=True)
+    parser.add_argument("--local-lr", type=float, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
     hvd.init()

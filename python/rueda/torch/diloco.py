@@ -8,7 +8,6 @@ with overlapping communication" (2025).
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,11 +16,11 @@ import torch
 from rueda.in_flight import let_end, of_handle, settle_all
 from rueda.open_operations import InFlight
 from rueda.operations import check_compression
-from rueda.policy import Average, number_of, split_evenly
+from rueda.policy import Average, check_count, check_outer, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import finish_all
-from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_count, check_rhythm
+from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
 from rueda.torch.naming import name_parameters
 from rueda.torch.optimizer import rewrap
 from rueda.torch.reductions import allreduce_async_
@@ -194,18 +193,6 @@ class _DiLoCoMixin(LocalStepsMixin):
             fragment.load_state_dict(state)
 
 
-def _check_outer(outer_lr: Any, outer_momentum: Any, nesterov: bool) -> dict[str, Any]:
-    """The options of the outer optimizer."""
-    lr = number_of(outer_lr, "outer_lr", must_be_finite=True)
-    momentum = number_of(outer_momentum, "outer_momentum", must_be_finite=True)
-    if lr <= 0 or not 0 <= momentum < 1:
-        raise ValueError(
-            f"DiLoCo: outer_lr is {lr} and outer_momentum {momentum}, but the first must be above 0, and the "
-            "second from 0 to below 1."
-        )
-    return {"lr": lr, "momentum": momentum, "nesterov": bool(nesterov) and not math.isclose(momentum, 0.0)}
-
-
 def DiLoCo(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
@@ -240,7 +227,9 @@ def DiLoCo(
     check_rhythm("DiLoCo", optimizer, rhythm)
     check_compression(compression)
     check_count("DiLoCo", "fragments", fragments, 1, "the parameters are exchanged in so many parts")
-    outer = _check_outer(outer_lr, outer_momentum, nesterov)
+    lr, momentum = check_outer(outer_lr, outer_momentum)
+    # torch takes Nesterov's form only with momentum; without it, it is the same.
+    outer = {"lr": lr, "momentum": momentum, "nesterov": bool(nesterov) and momentum > 0}
     finish_all()
     names = name_parameters(optimizer, named_parameters)
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

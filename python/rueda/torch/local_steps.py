@@ -14,7 +14,7 @@ import torch
 
 from rueda.in_flight import let_end, of_handle, settle_all
 from rueda.open_operations import InFlight
-from rueda.policy import ALREADY_DISTRIBUTED, Average, check_passes
+from rueda.policy import ALREADY_DISTRIBUTED, Average, check_count, check_every, check_passes
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression
@@ -26,7 +26,6 @@ from rueda.torch.reductions import allreduce_async_
 from rueda.torch.sharding import place_in
 from rueda.torch.tensors import in_order_of
 
-NOT_A_COUNT = "{what}: {name} is {value!r}, but it must be a whole number of at least {least}: {why}."
 NOT_WITHIN = (
     "{what}: local_set has the ranks {local}, but process_set has {ranks}; all of the first must be in the "
     "second."
@@ -203,19 +202,13 @@ class _LocalSGDMixin(LocalStepsMixin):
                         yield f"{name}.{key}", value
 
 
-def check_count(what: str, name: str, value: Any, least: int, why: str) -> None:
-    """ValueError unless the argument is a whole number that is large enough."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(NOT_A_COUNT.format(what=what, name=name, value=value, least=least, why=why))
-
-
 def check_rhythm(what: str, optimizer: Any, rhythm: Rhythm) -> None:
     """Raises ValueError or TypeError for what cannot be wrapped, or not so. what: the name of the wrapper."""
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
     if isinstance(optimizer, (DistributedMixin, AdasumMixin)) or hasattr(optimizer, "_sharding"):
         raise ValueError(ALREADY_DISTRIBUTED)
-    check_count(what, "every", rhythm.every, 1, "ranks communicate after so many steps")
+    check_every(what, rhythm.every)
     check_passes(rhythm.passes)
     check_count(what, "warmup_steps", rhythm.warmup_steps, 0, "so many steps at first average gradients")
     for name, one in (("process_set", rhythm.process_set), ("local_set", rhythm.local_set)):
