@@ -308,6 +308,18 @@ def test_parameters_may_get_new_memory_and_new_ones_may_come():
 
 
 @on_every_rank
+def test_compiled_models():
+    def run(wrap):
+        net = model()
+        compiled = torch.compile(net, backend="eager")
+        optimizer = wrap(sgd(net), compiled)
+        train(compiled, optimizer, steps=3)
+        return values(net)
+
+    assert same(run(sharded), run(distributed))
+
+
+@on_every_rank
 def test_parameters_are_awaited_module_by_module():
     net = model()
     optimizer = sharded(sgd(net), net)
@@ -363,8 +375,14 @@ def test_what_cannot_be_sharded_is_refused_in_a_sentence():
     optimizer = sharded(sgd(net), net)
     with pytest.raises(ValueError, match="each rank has another part"):
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    with pytest.raises(ValueError, match=r"root_rank is 99, but .* has the ranks \[0, 1"):
+    with pytest.raises(ValueError, match=r"root_rank is 99, but .* has ranks \[0, 1"):
         optimizer.state_dict(root_rank=99)
+    image = torch.nn.Conv2d(3, 4, 3)
+    late = sharded(sgd(image), image)
+    image.to(memory_format=torch.channels_last)
+    image(torch.ones(1, 3, 5, 5)).sum().backward()
+    with pytest.raises(ValueError, match="convert the model before the optimizer is made"):
+        late.step()
     table = torch.nn.Embedding(5, 8, sparse=True)
     rows = sharded(torch.optim.SGD(table.parameters(), lr=0.1), table)
     with pytest.raises(ValueError, match="The gradient of parameter weight is sparse"):

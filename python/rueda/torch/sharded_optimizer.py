@@ -125,8 +125,9 @@ class _ShardedMixin(torch.optim.Optimizer):
         self._sharding.reduce()
         grads = list(self._sharding.grads())
         device = grads[0].device if grads else torch.device("cpu")
-        norms = [torch.linalg.vector_norm(grad, order, dtype=_wide(grad)).to(device) for grad in grads]
-        own = torch.stack([norm.double() for norm in norms]) if norms else torch.zeros(1, dtype=torch.float64)
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        norms = [torch.linalg.vector_norm(grad, order, dtype=_wide(grad)).to(device, wide) for grad in grads]
+        own = torch.stack(norms) if norms else torch.zeros(1, dtype=wide)
         if order == float("inf"):
             total = self._sharding.sum_of_all(own.max(), "sharded_optimizer.norm", Max)
         else:

@@ -28,6 +28,10 @@ NOT_CONTIGUOUS = (
     "Parameter {name} of shape {shape} is a view with gaps, so it cannot be cut into shards; make it "
     "contiguous before the optimizer is made."
 )
+OTHER_LAYOUT = (
+    "Parameter {name} has another type, shape, device or order of elements than when its ShardedOptimizer "
+    "was made; convert the model before the optimizer is made."
+)
 RESHAPED = "The compression has changed the shape of the gradient of parameter {name}; use a cast, or none."
 
 # The engine takes the output of an allgather for as large as if all ranks gave as many elements as this one.
@@ -56,6 +60,11 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return in_order_of(tensor, tensor.detach())[1].view(-1)
 
 
+def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What must stay, for a shard to be the same elements."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
+
+
 class Shard:
     """The elements of one parameter that this rank updates.
 
@@ -78,7 +87,7 @@ class Shard:
             raise ValueError(NOT_CONTIGUOUS.format(name=name, shape=tuple(parameter.shape)))
         self.start, self.end = place.cut(parameter.numel())
         self.value = whole[self.start : self.end]
-        self._address = parameter.data_ptr()
+        self._address, self._layout = parameter.data_ptr(), layout_of(parameter)
 
     @property
     def is_whole(self) -> bool:
@@ -91,6 +100,8 @@ class Shard:
     def follow(self) -> None:
         """After `parameter.data = …`: the shard is a view of the new memory."""
         if self.parameter.data_ptr() != self._address:
+            if layout_of(self.parameter) != self._layout:
+                raise ValueError(OTHER_LAYOUT.format(name=self.name))
             self.value.data = flat(self.parameter)[self.start : self.end]
             self._address = self.parameter.data_ptr()
 
