@@ -116,6 +116,31 @@ def predivide_factors(factor: float) -> tuple[float, float]:
     return 1.0 / factor, factor
 
 
+def check_count(what: str, name: str, value: Any, least: int, why: str) -> None:
+    """ValueError unless the argument is a whole number that is large enough."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"{what}: {name} is {value!r}, but it must be a whole number of at least {least}: {why}."
+        )
+
+
+def check_every(what: str, every: Any) -> None:
+    """ValueError unless ranks can communicate after so many steps. what: the name of the wrapper."""
+    check_count(what, "every", every, 1, "ranks communicate after so many steps")
+
+
+def check_outer(outer_lr: Any, outer_momentum: Any) -> tuple[float, float]:
+    """The learning rate and the momentum of DiLoCo's outer optimizer. Raises ValueError or TypeError."""
+    lr = number_of(outer_lr, "outer_lr", must_be_finite=True)
+    momentum = number_of(outer_momentum, "outer_momentum", must_be_finite=True)
+    if lr <= 0 or not 0 <= momentum < 1:
+        raise ValueError(
+            f"DiLoCo: outer_lr is {lr} and outer_momentum {momentum}, but the first must be above 0, and the "
+            "second from 0 to below 1."
+        )
+    return lr, momentum
+
+
 def check_passes(passes: int) -> None:
     """ValueError unless gradients can be summed over this many passes."""
     try:

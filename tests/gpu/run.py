@@ -109,7 +109,8 @@ def plan(nccl_ranks: int) -> List[Part]:
     if has_two:
         parts.append(over("nccl", "resnet", 2, 90, RUEDA_GPU_RESNET="rueda,ddp"))
         parts.append(over("nccl", "copy_rate", 2))
-    parts += [over(best(2), name, 2) for name in ("torch_distributed", "torch_training", "random_programs")]
+    parts += [over(best(2), name, 2) for name in ("torch_distributed", "torch_training", "torch_sharded")]
+    parts.append(over(best(2), "random_programs", 2))
     parts.append(over(best(2), "user_script", 2))
     parts.append(over(best(2), "compiled", 2, 120))
     parts.append(checked(over("staged", "cuda_ipc", 2), 60))  # kernels that add

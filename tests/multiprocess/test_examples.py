@@ -23,11 +23,15 @@ pytestmark = pytest.mark.skipif(
         ("tensorflow/fashion_mnist_session.py", [*SESSION, "--checkpoints", "ck"], 45),
         ("keras/fashion_mnist.py", [*KERAS, "--checkpoints", "ck"], 45),
         ("jax/fashion_mnist.py", ["--epochs", "1", "--steps", "60"], 45),
+        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60"], 45),
+        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "local"], 45),
+        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "diloco"], 45),
     ],
 )
 def test_ranks_learn_and_stay_equal(script, arguments, least, tmp_path):
-    if importlib.util.find_spec(script.partition("/")[0]) is None:
-        pytest.skip(f"there is no {script.partition('/')[0]}")
+    framework = script.partition("/")[0].replace("pytorch", "torch")
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"there is no {framework}")
     said = run_script(2, tmp_path, ROOT / "examples" / script, *arguments)
     reached = float(said.rpartition("test accuracy ")[2].split(" %")[0])
     assert reached > least, said

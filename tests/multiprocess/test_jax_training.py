@@ -161,3 +161,57 @@ def test_misuse_is_one_sentence():
             one.update(jnp.ones(2), one.init(jnp.ones(2)), jnp.ones(2))
     with pytest.raises(ValueError, match="backward_passes_per_step is 0"):
         hvd.DistributedOptimizer(optax.sgd(0.1), backward_passes_per_step=0)
+
+
+def step_alone(exchange, optimizer):
+    """A step of one rank, and what follows it."""
+
+    @jax.jit
+    def step(params, states, x, y):
+        grads = jax.grad(loss_of)(params, x, y)
+        updates, state = optimizer.update(grads, states[0], params)
+        params, exchanged = exchange.update(optax.apply_updates(params, updates), states[1])
+        return params, (state, exchanged)
+
+    return step
+
+
+def agreed(params):
+    bits = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
+    return len(set(hvd.allgather_object(bits))) == 1
+
+
+@on_every_rank
+def test_ranks_that_step_alone_agree_after_so_many_steps():
+    xs, ys = batches(7)
+    compressed = {"compression": hvd.Compression.bf16}
+    for exchange in (hvd.LocalSGD(every=3), hvd.DiLoCo(every=3), hvd.DiLoCo(every=3, **compressed)):
+        optimizer = optax.adam(0.01)
+        params = make_params(1)
+        states = (optimizer.init(params), exchange.init(params))
+        step, seen = step_alone(exchange, optimizer), []
+        for number in range(7):
+            params, states = step(params, states, xs[number, hvd.rank()], ys[number, hvd.rank()])
+            seen.append(agreed(params))
+        assert seen == [False, False, True, False, False, True, False]
+        if isinstance(exchange.init(params), hvd.local_steps.DiLoCoState):
+            assert agreed(states[1].agreed) and agreed(states[1].velocity)
+
+
+@on_every_rank
+def test_diloco_is_nesterov_with_the_mean_change():
+    exchange = hvd.DiLoCo(every=1, outer_lr=0.5, outer_momentum=0.8)
+    params = {"w": jnp.zeros(2)}
+    state, velocity, expected = exchange.init(params), 0.0, 0.0
+    for _ in range(3):
+        params = {"w": params["w"] + 1.0 + hvd.rank()}  # a step of this rank
+        params, state = exchange.update(params, state)
+        change = -(1.0 + (hvd.size() - 1) / 2)
+        velocity = 0.8 * velocity + change
+        expected -= 0.5 * (change + 0.8 * velocity)
+        np.testing.assert_allclose(params["w"], [expected] * 2, rtol=1e-5)
+    for make in (hvd.LocalSGD, hvd.DiLoCo):
+        with pytest.raises(ValueError, match="every is 0, but it must be a whole number of at least 1"):
+            make(every=0)
+    with pytest.raises(ValueError, match="outer_momentum 1"):
+        hvd.DiLoCo(every=1, outer_momentum=1.0)

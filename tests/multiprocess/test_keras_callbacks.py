@@ -271,3 +271,46 @@ def test_values_of_any_kind():
         hvd.allreduce(np.float32(1.0), compression="int8")
     with pytest.raises(ValueError, match="supersedes average"):
         hvd.allreduce(1.0, average=True, op=hvd.Sum)
+
+
+def make_plain(seed=1):
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    return model
+
+
+def weights_of(model):
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+    return [np.array(value) for value in model.get_weights()]
+
+
+class Agreement(keras.callbacks.Callback):
+    """After which batches all ranks have the same weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = ""
+
+    def on_train_batch_end(self, batch, logs=None):
+        own = b"".join(value.tobytes() for value in weights_of(self.model))
+        self.seen += "=" if len(set(hvd.allgather_object(own))) == 1 else "."
+
+
+@on_every_rank
+def test_ranks_train_alone_and_average_after_so_many_batches():
+    model, agreement = make_plain(), Agreement()
+    start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # "ranks start alike and then train apart"
+        fit(model, [start, hvd.callbacks.LocalSGDCallback(every=3), agreement], batches=7)
+    assert agreement.seen == "..=..=."
+    values = b"".join(value.tobytes() for value in weights_of(model))
+    assert len(set(hvd.allgather_object(values))) == 1, "equal at the end of the epoch"
+
+    with pytest.raises(ValueError, match="averages gradients in every step already"):
+        fit(make_model(), [hvd.callbacks.LocalSGDCallback(every=3)])
+    with pytest.raises(ValueError, match="every is 0"):
+        hvd.callbacks.LocalSGDCallback(every=0)

@@ -31,16 +31,16 @@ def messages():
     return json.loads(_core.describe())["counters"]["negotiation_messages"]
 
 
-def check_silence(step):
+def check_silence(step, steps=STEPS):
     """Where a rank is away for a second, the plan ends; then there is something to say for a while."""
     silent = longest = 0
     before = messages()
-    for number in range(STEPS):
+    for number in range(steps):
         step(number)
         now = messages()
         silent = silent + 1 if now == before else 0
         before, longest = now, max(longest, silent)
-    assert longest >= SILENT, f"{longest} steps of {STEPS} without a message"
+    assert longest >= SILENT, f"{longest} steps of {steps} without a message"
 
 
 def train(model, optimizer, after=lambda loss: None):
@@ -96,6 +96,22 @@ def test_sharded_optimizers():
         model = DistributedDataParallel(net())
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-3)
         check_silence(train(model, optimizer))
+
+
+@on_every_rank
+def test_parameters_gathered_during_the_next_forward_pass():
+    model = net()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    check_silence(train(model, hvd.ShardedOptimizer(adam, model=model), hvd.allreduce))
+
+
+@on_every_rank
+def test_parameters_exchanged_after_several_steps():
+    model = net()
+    named = list(model.named_parameters())
+    check_silence(train(model, hvd.LocalSGD(sgd(model), named, every=2)), 2 * STEPS)
+    parts = {"every": 3, "fragments": 3, "overlap": True}
+    check_silence(train(model, hvd.DiLoCo(sgd(model), named, **parts)), 3 * STEPS)
 
 
 @on_every_rank

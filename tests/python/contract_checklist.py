@@ -11,6 +11,8 @@ FUNCTIONS = "multiprocess/test_torch_functions.py::test_"
 GRADIENTS = "multiprocess/test_torch_gradients.py::test_"
 LIFECYCLE = "multiprocess/test_torch_lifecycle.py::test_"
 OPTIMIZER = "multiprocess/test_torch_optimizer.py::test_"
+LOCAL = "multiprocess/test_torch_local_steps.py::test_"
+SHARDED = "multiprocess/test_torch_sharded.py::test_"
 TIMELINE = "multiprocess/test_timeline.py::test_"
 FRONT_END = "python/test_torch_front_end.py::test_"
 ALIAS = "python/test_horovod_alias.py::test_"
@@ -55,7 +57,10 @@ TORCH = {
     "remove_process_set": FUNCTIONS + "process_sets_can_be_added_used_and_removed",
     "HorovodInternalError": ERRORS + "mismatched_data_types",
     "Compression": COLLECTIVES + "compression_restores_the_type",
+    "DiLoCo": LOCAL + "diloco_is_what_its_paper_says",
+    "LocalSGD": LOCAL + "ranks_agree_after_so_many_steps_and_not_before",
     "DistributedOptimizer": OPTIMIZER + "loss_curve_equals_one_process_with_the_whole_batch",
+    "ShardedOptimizer": SHARDED + "fifty_steps_give_the_bits_of_the_optimizer_that_is_not_sharded",
     "SyncBatchNorm": GRADIENTS + "sync_batch_norm_equals_batch_norm_over_the_whole_batch",
     "allreduce": COLLECTIVES + "allreduce_sums_every_dtype_and_shape",
     "allreduce_async": COLLECTIVES + "async_handles_poll_and_synchronize_once",

@@ -15,6 +15,7 @@ from rueda.jax import _plugin, collectives, functions
 from rueda.jax.collectives import *  # noqa: F403
 from rueda.jax.compression import Compression
 from rueda.jax.functions import *  # noqa: F403
+from rueda.jax.local_steps import DiLoCo, LocalSGD
 from rueda.jax.optimizer import DistributedOptimizer, distributed_value_and_grad
 from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
@@ -24,8 +25,10 @@ _plugin.register()
 
 __all__ = [
     "Compression",
+    "DiLoCo",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "LocalSGD",
     "barrier",
     "distributed_value_and_grad",
     "join",

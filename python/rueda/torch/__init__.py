@@ -14,13 +14,16 @@ _require("rueda.torch", "PyTorch 2.1 or newer", "torch>=2.1", feature=_HOOK)
 from rueda.errors import missing_attribute as _missing_attribute
 from rueda.torch import functions, mpi_ops
 from rueda.torch.compression import Compression
+from rueda.torch.diloco import DiLoCo
 from rueda.torch.distributed.registration import register as _register_backend
 from rueda.torch.functions import *  # noqa: F403
+from rueda.torch.local_steps import LocalSGD
 from rueda.torch.mpi_ops import *  # noqa: F403
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.sharded_optimizer import ShardedOptimizer
 from rueda.torch.sync_batch_norm import SyncBatchNorm
 
-__all__ = ["Compression", "DistributedOptimizer", "SyncBatchNorm"]
+__all__ = ["Compression", "DiLoCo", "DistributedOptimizer", "LocalSGD", "ShardedOptimizer", "SyncBatchNorm"]
 __all__ += functions.__all__
 __all__ += mpi_ops.__all__
 __all__.remove("handle_average_backwards_compatibility")  # of mpi_ops alone, as in Horovod

@@ -29,7 +29,7 @@ READ_EARLY = (
     "forward pass, or use cross_step=False."
 )
 COMPILED = (
-    "cross_step=True cannot place its waits in a module compiled by Module.compile(); compile it with "
+    "{option} cannot place its waits in a module compiled by Module.compile(); compile it with "
     "torch.compile(module) instead and pass the result as model."
 )
 
@@ -92,6 +92,8 @@ class CrossStep:
     optimizer: its owner; _step_groups(groups) steps it with these groups alone, on the gradients in `.grad`.
     """
 
+    option = "cross_step=True"  # by which users ask for it
+
     def __init__(self, model: torch.nn.Module, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)
         self._updates: dict[torch.Tensor, OutstandingUpdate] = {}
@@ -116,7 +118,7 @@ class CrossStep:
                 inside.update(part for part in module.modules() if part is not module)
         for module in model.modules():
             if getattr(module, "_compiled_call_impl", None) is not None:
-                raise ValueError(COMPILED)
+                raise ValueError(COMPILED.format(option=self.option))
             self._awaited[module] = list(module.parameters(recurse=False))
             for parameter in self._awaited[module]:
                 self._places.setdefault(parameter, []).append(module)

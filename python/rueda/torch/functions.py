@@ -19,6 +19,11 @@ from rueda.torch.handles import synchronize
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
+SHARDED = (
+    "broadcast_optimizer_state: each rank has another part of a ShardedOptimizer's state; give all the whole "
+    "state instead: optimizer.load_state_dict(hvd.broadcast_object(state, root_rank=0))."
+)
+
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Overwrites tensors with root's, for instance a model's before training.
@@ -116,6 +121,8 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if hasattr(optimizer, "_sharding"):
+        raise ValueError(SHARDED)
     if not hasattr(optimizer, "param_groups"):
         text = f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}."
         raise TypeError(f"broadcast_optimizer_state: {text}")

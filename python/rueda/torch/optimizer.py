@@ -36,7 +36,7 @@ NO_CLOSURE = (
 class_module = __name__
 
 
-class _DistributedMixin(torch.optim.Optimizer):
+class DistributedMixin(torch.optim.Optimizer):
     """What DistributedOptimizer puts in front of the user's optimizer class."""
 
     _reducer: Reducer | None
@@ -173,7 +173,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
 
-class _CrossStepMixin(_DistributedMixin):
+class _CrossStepMixin(DistributedMixin):
     """A step that returns while gradients are being reduced; see DistributedOptimizer."""
 
     _crossing: CrossStep | None = None
@@ -268,8 +268,15 @@ class _CrossStepMixin(_DistributedMixin):
         super().load_state_dict(state_dict)
 
 
-def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -> Any:
-    """A new optimizer of a subclass of the same name, with mixin in front: same options, no state."""
+def rewrap(
+    optimizer: torch.optim.Optimizer,
+    mixin: type[torch.optim.Optimizer],
+    groups: list[dict[str, Any]] | None = None,
+) -> Any:
+    """A new optimizer of a subclass of the same name, with mixin in front: same options, no state. groups:
+    None: its own.
+    """
+    groups = optimizer.param_groups if groups is None else groups
     cls = optimizer.__class__
     wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": class_module, "__doc__": cls.__doc__})
     wrapped = wrapper.__new__(wrapper)
@@ -279,14 +286,14 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     known = inspect.signature(cls.__init__).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in known}
     try:
-        cls.__init__(wrapped, optimizer.param_groups, **options)  # some make their first state here
+        cls.__init__(wrapped, groups, **options)  # some make their first state here
     except TypeError:  # it has required arguments that are not options; the groups hold all that matters
-        torch.optim.Optimizer.__init__(wrapped, optimizer.param_groups, optimizer.defaults)
+        torch.optim.Optimizer.__init__(wrapped, groups, optimizer.defaults)
     wrapped.__dict__.update(extra)
     return wrapped
 
 
-def _make_reducer(
+def make_reducer(
     optimizer: torch.optim.Optimizer,
     names: dict[torch.Tensor, str],
     groups: GroupList | int | None,
@@ -344,7 +351,7 @@ def DistributedOptimizer(
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
-    if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
+    if isinstance(optimizer, (DistributedMixin, AdasumMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
     if cross_step:
         check_cross_step(optimizer, model, op, groups)
@@ -353,13 +360,13 @@ def DistributedOptimizer(
     finish_all()  # names of another model's gradients may be the same
     names = name_parameters(optimizer, named_parameters)
     if op == Adasum and basics.size() > 1:
-        wrapped = _rewrap(optimizer, AdasumMixin)
+        wrapped = rewrap(optimizer, AdasumMixin)
         wrapped._attach(names, compression, backward_passes_per_step, process_set)
         return wrapped
-    wrapped = _rewrap(optimizer, _CrossStepMixin if cross_step else _DistributedMixin)
+    wrapped = rewrap(optimizer, _CrossStepMixin if cross_step else DistributedMixin)
     part_bytes = PART_BYTES if cross_step else 0
     settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
-    reducer = _make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
+    reducer = make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
     wrapped._attach(reducer, names, backward_passes_per_step)
     if cross_step:
         wrapped._cross(model)

@@ -151,9 +151,11 @@ def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], N
     return hook
 
 
-def watch_gradient(owner: object, parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """Calls the hook after each accumulation, until the owner is gone."""
-    weakref.finalize(owner, parameter.register_post_accumulate_grad_hook(hook).remove)
+def watch_gradient(
+    owner: object, parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]
+) -> Callable[[], object]:
+    """Calls the hook after each accumulation, until the owner is gone or what is returned is called."""
+    return weakref.finalize(owner, parameter.register_post_accumulate_grad_hook(hook).remove)
 
 
 def weak_slot(gradient: PendingGradient) -> Callable[[], PendingGradient | None]:

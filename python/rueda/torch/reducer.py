@@ -106,6 +106,7 @@ class Reducer:
         # Gives the reductions of a parameter their priority, when the first begins.
         self.priority_of: Callable[[torch.Tensor], int] | None = None
         self._frozen: dict[torch.Tensor, str] = {}
+        self._unwatch: list[Callable[[], object]] = []
         for parameter in parameters:
             self.take(parameter, names[parameter])
         for group in groups:
@@ -129,7 +130,13 @@ class Reducer:
         self._gradients[parameter] = PendingGradient(parameter, name, self._passes)
         arena.await_gradients(parameter, self)
         hook = make_hook(self._gradients[parameter], self._activity, weakly(self._after_accumulation))
-        watch_gradient(self, parameter, hook)
+        self._unwatch.append(watch_gradient(self, parameter, hook))
+
+    def close(self) -> None:
+        """Awaits what is under way and reduces nothing any more."""
+        self.reset()
+        for unwatch in self._unwatch:
+            unwatch()
 
     @property
     def is_busy(self) -> bool:

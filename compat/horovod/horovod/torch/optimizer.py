@@ -2,8 +2,8 @@
 
 from rueda.torch import optimizer as _optimizer
 from rueda.torch.adasum_optimizer import AdasumMixin as _DistributedAdasumOptimizer
+from rueda.torch.optimizer import DistributedMixin as _DistributedOptimizer
 from rueda.torch.optimizer import DistributedOptimizer
-from rueda.torch.optimizer import _DistributedMixin as _DistributedOptimizer
 
 __all__ = ["DistributedOptimizer", "_DistributedAdasumOptimizer", "_DistributedOptimizer"]
 
