@@ -81,6 +81,9 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_flag("--cross-step", request.cross_step,
                "the next forward pass waits for each layer's own gradients");
   app.add_option("--detail", raw.detail, "message, call, or auto: messages up to 64 ranks (auto)");
+  app.add_option("--tune", request.tuned_steps,
+                 "steps in which buckets are tuned before those that count (0)")
+      ->check(CLI::Range(0, 100000));
   app.add_option("--steps", request.steps, "steps, after those in which a plan is learned (30)")
       ->check(CLI::Range(4, 100000));
   app.add_option("--step-noise", raw.step_noise, "relative spread of computing from step to step")

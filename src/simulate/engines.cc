@@ -70,7 +70,8 @@ Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agen
                                   .bucket_bytes = std::min(options_.bucket_bytes, options_.fusion_bytes),
                                   .me = rank,
                                   .ranks = options_.ranks,
-                                  .traits_of = traits});
+                                  .traits_of = traits,
+                                  .tuner = options_.tuner});
     for (size_t i = 0; i < tensors.size(); ++i) {
       control::TensorRequest request;
       request.what = Collective::kAllreduce;
@@ -101,6 +102,8 @@ Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agen
 Engines::~Engines() = default;
 
 int64_t Engines::plans_begun() const { return nodes_[0].planner->plans_begun(); }
+
+std::vector<control::Tuner::News> Engines::take_tuner_news() { return nodes_[0].planner->take_tuner_news(); }
 
 void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];

@@ -26,6 +26,7 @@ struct EngineOptions {
   size_t channels = 2;    // calls that run at once
   Nanos flight = 20'000;  // of a control message
   Nanos control = 3'000;  // that rank 0 is busy with each
+  control::Tuner::Options tuner = {};
 };
 
 // A tensor that the ranks sum. Each is in flight once on a rank.
@@ -52,6 +53,7 @@ class Engines {
   [[nodiscard]] int64_t calls_begun() const { return calls_begun_; }  // on rank 0
   [[nodiscard]] int64_t messages() const { return messages_; }        // about which tensors run
   [[nodiscard]] int64_t plans_begun() const;
+  [[nodiscard]] std::vector<control::Tuner::News> take_tuner_news();
 
  private:
   struct Node;

@@ -72,6 +72,7 @@ class Job {
     }
     result_.use = calls_.use();
     result_.plans_begun = engines_.plans_begun();
+    result_.tuned = engines_.take_tuner_news();
     return std::move(result_);
   }
 

@@ -29,6 +29,7 @@ struct JobResult {
   std::vector<int64_t> calls, messages;       // [step] of rank 0: begun by its end, over all steps so far
   CallsUse use;
   int64_t plans_begun = 0;
+  std::vector<control::Tuner::News> tuned;  // what the tuner has tried
 };
 
 // calls is new. Fails if the job hangs, which would be a fault of the library or of this simulation.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/faults.h"
+#include "rueda/control/tuner.h"
 #include "simulate/cluster.h"
 #include "simulate/program.h"
 #include "simulate/servers.h"
@@ -33,6 +34,7 @@ struct Request {
   int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
   int64_t chunk_bytes = 256 << 10;   // RUEDA_CHUNK_BYTES
+  int tuned_steps = 0;               // steps in which buckets are tuned, before those that count
   double cycle_ms = 0;
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
@@ -67,11 +69,12 @@ struct Prediction {
   Losses losses;
   bool has_losses = false;
   std::vector<std::string> host_order;  // names; empty where the order is the cluster's
-  std::vector<Culprit> culprits;  // the one that costs most first; only with losses
+  std::vector<Culprit> culprits;        // the one that costs most first; only with losses
   int steps = 0;
   double calls = 0, messages = 0;  // a step; messages: about which tensors run
   int64_t bucket_bytes = 0;
   int64_t plans_begun = 0;
+  std::vector<control::Tuner::News> tuned;    // what was tried in tuned_steps
   std::map<std::string, int64_t> algorithms;  // calls
 };
 

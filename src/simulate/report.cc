@@ -36,6 +36,14 @@ Ordered tiers_of(const Request& request) {
   return tiers;
 }
 
+Ordered tried_in(const Prediction& row) {
+  Ordered tried = Ordered::array();
+  for (const control::Tuner::News& one : row.tuned)
+    tried.push_back(
+        {{"buckets", one.buckets}, {"tried", one.what}, {"gain", one.gain}, {"kept", one.is_better}});
+  return tried;
+}
+
 Ordered row_of(const Prediction& row) {
   Ordered out = {{"ranks", row.ranks},
                  {"hosts", row.hosts},
@@ -57,6 +65,7 @@ Ordered row_of(const Prediction& row) {
                  {"calls", row.calls},
                  {"negotiation_messages", row.messages},
                  {"plans", row.plans_begun},
+                 {"tuned", tried_in(row)},
                  {"algorithms", row.algorithms}};
   if (row.has_losses)
     out["lost_ms"] = {{"links", row.losses.links_ms},

@@ -1,6 +1,7 @@
 #include "simulate/runs.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -78,6 +79,36 @@ std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layo
   return slower;
 }
 
+// As the library has it: predicted costs of a call, and of what its engine does for each.
+control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const EngineOptions& engine) {
+  constexpr double kHostUs = 30, kPackingNs = 0.35;
+  control::Tuner::Options tuner{.is_on = one.tuned_steps > 0, .may_change_bits = true, .settle = 0};
+  if (!tuner.is_on) return tuner;
+  tuner.costs.packing_ns = kPackingNs;
+  tuner.costs.most_bytes = engine.fusion_bytes;
+  if (layout.gpus.empty() && !layout.topology.is_single_host()) {
+    tuner.costs.call_us = [topology = layout.topology, forced = one.request.algorithm](int64_t bytes) {
+      return kHostUs + schedule::allreduce_us(std::max<int64_t>(bytes, 4), topology, forced);
+    };
+    return tuner;
+  }
+  const CallOptions call{.algorithm = {}, .chosen_for = layout.topology};
+  tuner.costs.call_us = [prices =
+                             std::make_shared<CallPrices>(layout, one.cluster.costs, call)](int64_t bytes) {
+    const CallPrice& price = prices->of(allreduce_spec(std::max<int64_t>(bytes / 4, 1)));
+    return price.latency_us + price.transfer_us;
+  };
+  return tuner;
+}
+
+// The ends of all steps on the rank that ends last.
+std::vector<Nanos> ends_of(const JobResult& job) {
+  std::vector<Nanos> ends(job.steps.front().size());
+  for (const std::vector<StepTimes>& of_rank : job.steps)
+    for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
+  return ends;
+}
+
 }  // namespace
 
 bool is_by_message(const Request& request, int ranks, const Cluster& cluster) {
@@ -133,7 +164,9 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   engine.flight =
       static_cast<Nanos>(1e3 * (layout.topology.is_single_host() ? layout.topology.local.latency_us
                                                                  : layout.topology.remote.latency_us));
-  options.steps = kWarmUp + steps;
+  const int warm_up = kWarmUp + one.tuned_steps;
+  engine.tuner = tuner_of(one, layout, engine);
+  options.steps = warm_up + steps;
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   options.slower = slowness_of(one, layout, causes, options.steps);
@@ -152,10 +185,8 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   Result<JobResult> result = run();
   if (!result.is_ok()) return result.status();
   Run done{.job = std::move(result).value(), .step_ms = {}};
-  std::vector<Nanos> ends(static_cast<size_t>(options.steps));
-  for (const std::vector<StepTimes>& of_rank : done.job.steps)
-    for (size_t step = 0; step < ends.size(); ++step) ends[step] = std::max(ends[step], of_rank[step].ended);
-  for (size_t step = kWarmUp; step < ends.size(); ++step)
+  const std::vector<Nanos> ends = ends_of(done.job);
+  for (auto step = static_cast<size_t>(warm_up); step < ends.size(); ++step)
     done.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);
   return done;
 }

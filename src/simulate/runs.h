@@ -8,7 +8,7 @@
 
 namespace rueda::simulate {
 
-inline constexpr int kWarmUp = 6;  // steps in which a plan is learned
+inline constexpr int kWarmUp = 6;  // steps in which a plan is learned; those that are tuned follow
 
 // What may be taken away, to see how much of a step it costs.
 enum Cause : unsigned { kLinks = 1, kHosts = 2, kJitter = 4, kSlowdown = 8, kAllCauses = 15 };
@@ -23,6 +23,8 @@ struct Case {
   int workers = 0;
   Program program;
   int64_t bucket_bytes = 0;  // of plans; causes that are taken away change no decision
+
+  int tuned_steps = 0;  // as the request's, or none
 
   // Those that take any time: without the others a step is the same.
   [[nodiscard]] unsigned causes() const;

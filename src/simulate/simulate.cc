@@ -55,7 +55,9 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   const bool is_message =
       request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());
   const int hosts = static_cast<int>(cluster.value().hosts.size());
-  const Case one(request, cluster.value(), request.late);
+  Case one(request, cluster.value(), request.late);
+  if (request.servers.strategy == Strategy::kAllreduce && request.plans)
+    one.tuned_steps = request.tuned_steps;
   const Result<Run> run = run_case(one, kAllCauses, request.steps);
   if (!run.is_ok()) return run.status();
   Prediction row;
@@ -73,12 +75,15 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.steps = request.steps;
   row.bucket_bytes = one.bucket_bytes;
   row.plans_begun = run.value().job.plans_begun;
+  row.tuned = run.value().job.tuned;
   const auto a_step = [&](const std::vector<int64_t>& sums) {
-    return static_cast<double>(sums.back() - sums[kWarmUp - 1]) / request.steps;
+    return static_cast<double>(sums.back() - sums[static_cast<size_t>(kWarmUp + one.tuned_steps - 1)]) /
+           request.steps;
   };
   row.calls = a_step(run.value().job.calls);
   row.messages = a_step(run.value().job.messages);
   take_use(run.value(), one.cluster, row);
+  one.tuned_steps = 0;  // what is lost is told of the buckets at the beginning
   if (request.split) {
     const int steps = std::min(request.steps, std::clamp(512 / row.ranks, 2, 8));
     const Result<Losses> losses = split_losses(one, steps);

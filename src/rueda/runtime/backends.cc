@@ -122,9 +122,7 @@ std::function<double(int64_t bytes)> allreduce_cost(const Session& session) {
       return kHostUs + local_us(size, ranks, backend::local_algorithm(size, ranks, false), memory);
     };
   return [topology, algorithm = all.front().algorithm](int64_t bytes) {
-    const Result<schedule::Choice> choice =
-        schedule::choose(float_allreduce(std::max<int64_t>(bytes, 4)), topology, algorithm);
-    return kHostUs + (choice.is_ok() ? choice.value().cost_us : 0.0);
+    return kHostUs + schedule::allreduce_us(std::max<int64_t>(bytes, 4), topology, algorithm);
   };
 }
 

@@ -4,16 +4,18 @@
 
 namespace rueda::schedule {
 
+double allreduce_us(int64_t bytes, const Topology& topology, std::string_view forced) {
+  const Spec allreduce = {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
+  const auto choice = choose(allreduce, topology, forced);
+  return choice.is_ok() ? choice.value().cost_us : 0.0;
+}
+
 int64_t plan_bucket_bytes(const Topology& topology, std::string_view forced) {
   // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (about 100 us).
   constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
   constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
   if (topology.is_single_host()) return kLeast;
-  const auto cost_us = [&](int64_t bytes) {
-    const Spec allreduce = {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
-    const auto choice = choose(allreduce, topology, forced);
-    return choice.is_ok() ? choice.value().cost_us : 0.0;
-  };
+  const auto cost_us = [&](int64_t bytes) { return allreduce_us(bytes, topology, forced); };
   int64_t bytes = kLeast;
   double once = cost_us(bytes);
   while (bytes < kMost) {
