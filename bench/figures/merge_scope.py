@@ -11,9 +11,9 @@ Needs matplotlib for the picture. Writes merge_scope.svg, and merge_scope.json w
 
 Inputs:
 
-* Hopsworks showed the same two models on eight GTX 1080 Ti behind one PCIe root with Horovod and with
-  CollectiveAllReduce (2018), but as pictures without numbers. So **nothing published is drawn here**, and
-  the prediction cannot be compared.
+* Hopsworks showed the two models on eight GTX 1080 Ti behind one PCIe root, with TensorFlow's
+  CollectiveAllReduce, but as pictures without numbers. So **nothing published is drawn here**, and the
+  prediction cannot be compared.
 * bench/models/googlenet.json and vgg19.json: one GTX 1080 Ti, batch 16.
 * A ring behind one root carries the 12 GB/s that NCCL counts for PCIe 3.0 x16 (src/graph/topo.h: PCI_BW).
 * A copy reads and writes GPU memory at 484 GB/s (NVIDIA's page of the card). It delays computing by
