@@ -13,6 +13,7 @@ constexpr size_t kRecent = 20;          // passes
 constexpr size_t kMostTensors = 2048;   // of a step whose buckets are computed
 constexpr double kLeastExposed = 0.01;  // of a pass; else communication is hidden, and buckets change nothing
 constexpr double kDrift = 0.2;
+constexpr int kFar = 4;        // a look beyond the neighbours: sixteen times the size
 constexpr int kMostSteps = 6;  // away from the size and the costs of a call at the beginning
 
 // Equal for the same calls in any order: that of answers varies from step to step.
@@ -145,6 +146,7 @@ std::optional<Tuner::Way> Tuner::candidate() const {
   if (!best_.is_computed) ways.push_back({.is_computed = true});
   for (const int direction : {1, -1})
     ways.push_back({.is_computed = best_.is_computed, .exponent = best_.exponent + direction});
+  if (best_ == Way{}) ways.push_back({.exponent = kFar});
   const std::vector<size_t> now = sizes_of(best_);
   for (const Way& way : ways) {
     if (tried_.contains(way) || std::abs(way.exponent) > kMostSteps) continue;

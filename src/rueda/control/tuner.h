@@ -5,9 +5,9 @@
 // within a share of the time in which the job has trained. Pure; time comes in.
 //
 // What is tried: the buckets of the dynamic programme (bucket_programme.h) with what a call costs as it is
-// predicted, and with four times and a quarter of what does not grow with its size; and twice and half the
-// size up to which tensors are fused. From what is better it goes on in the same direction. When nothing near
-// is better it rests, until steps become a fifth longer or shorter.
+// predicted, and with four times and a quarter of what does not grow with its size; and twice, half and
+// sixteen times the size up to which tensors are fused. From what is better it goes on in the same direction.
+// When nothing near is better it rests, until steps become a fifth longer or shorter.
 #pragma once
 
 #include <cstdint>
