@@ -4,14 +4,16 @@
     python bench/convergence/run.py --epochs 1 --images 6000 --seeds 1 2          # a short look
 
 Each seed gives every method the same first weights and the same order of images, so the differences are those
-of one seed. "plain" runs always: the others are compared with it. It needs the command rueda (of PATH, or of
-build/release) and Debian's package dataset-fashion-mnist. Methods: see TOGETHER and ALONE in train.py.
+of one seed. "plain" runs always: the others are compared with it. It needs the command rueda (RUEDA_BIN, of
+build/release, or of PATH) and Debian's package dataset-fashion-mnist. train.py beside this file lists the
+methods, as TOGETHER and ALONE.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -27,7 +29,7 @@ METHODS = ["sharded", "local", "post-local", "diloco", "diloco-fp16", "diloco-st
 
 
 def find_rueda() -> str:
-    found = str(BUILT) if BUILT.exists() else shutil.which("rueda")
+    found = os.environ.get("RUEDA_BIN") or (str(BUILT) if BUILT.exists() else shutil.which("rueda"))
     if found is None:
         raise SystemExit(f"There is no command rueda in PATH and no {BUILT}; build or install rueda first.")
     return found

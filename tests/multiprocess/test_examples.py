@@ -2,10 +2,12 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
-from harness import ROOT
-from launch_support import run_script
+from harness import ROOT, library
+from launch_support import RUEDA, run_script
 
 DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 SESSION = ["--steps", "120"]
@@ -36,6 +38,25 @@ def test_ranks_learn_and_stay_equal(script, arguments, least, tmp_path):
     reached = float(said.rpartition("test accuracy ")[2].split(" %")[0])
     assert reached > least, said
     assert "DIFFERENT" not in said
+
+
+def test_the_convergence_check_pairs_each_method_with_plain(tmp_path):
+    pytest.importorskip("torch")
+    options = ["--methods", "sharded", "--seeds", "4", "--ranks", "2", "--epochs", "1", "--images", "512"]
+    command = [sys.executable, str(ROOT / "bench/convergence/run.py"), *options]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python"),
+        "RUEDA_LIBRARY": library(),
+        "RUEDA_BIN": RUEDA,
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=150, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *_, plain, sharded = done.stdout.splitlines()
+    assert plain.startswith("| plain | ") and "| +0.00 | +0.00 | +0.00 |" in plain
+    assert sharded == plain.replace("plain", "sharded"), "the same bits give the same accuracy"
 
 
 @pytest.mark.parametrize(

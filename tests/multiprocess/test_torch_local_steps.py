@@ -235,6 +235,11 @@ def test_what_makes_no_sense_is_refused_in_a_sentence():
     for wrap, options, text in refused:
         with pytest.raises(ValueError, match=text):
             wrap(sgd(net), net, **options)
+    other = hvd.ProcessSet([(hvd.rank() + 1) % hvd.size()])
+    with pytest.raises(ValueError, match="give each rank the set to which it belongs"):
+        local_sgd(sgd(net), net, every=2, local_set=other)
+    with pytest.raises(ValueError, match="DiLoCo: Process set provided does not exist"):
+        diloco(sgd(net), net, every=2, process_set=some)
     with pytest.raises(TypeError, match="local_set must be a ProcessSet, not int"):
         local_sgd(sgd(net), net, every=2, local_set=1)
     optimizer = diloco(sgd(net), net, every=4, fragments=2)

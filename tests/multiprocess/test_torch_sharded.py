@@ -226,7 +226,10 @@ def test_the_whole_state_is_that_of_the_optimizer_that_is_not_sharded():
         for index, entry in expected["state"].items():
             assert same(saved["state"][index], entry)
         on_root = mine.state_dict(root_rank=hvd.size() - 1)
-        assert bool(on_root["state"]) == (hvd.rank() == hvd.size() - 1)
+        assert (on_root is not None) == (hvd.rank() == hvd.size() - 1)
+        if on_root is None:
+            with pytest.raises(ValueError, match=r"got NoneType .* give every rank the whole one"):
+                mine.load_state_dict(on_root)
         # Each takes what the other has written.
         mine.load_state_dict(expected)
         whole.load_state_dict(saved)

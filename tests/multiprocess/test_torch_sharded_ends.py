@@ -59,6 +59,7 @@ for turn in range(3):
     hvd.init()
 optimizer.zero_grad()
 loss_of(net, batches(1, 2)[0][0]).backward()  # reductions that the shutdown ends
+hvd.barrier()  # no rank shuts down before all have started theirs
 hvd.shutdown()
 hvd.init()
 optimizer.zero_grad()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rueda.basics import basics
 from rueda.in_flight import let_end, of_handle, settle_all
 from rueda.open_operations import InFlight
 from rueda.policy import ALREADY_DISTRIBUTED, Average, check_count, check_every, check_passes
@@ -29,6 +30,10 @@ from rueda.torch.tensors import in_order_of
 NOT_WITHIN = (
     "{what}: local_set has the ranks {local}, but process_set has {ranks}; all of the first must be in the "
     "second."
+)
+NOT_MINE = (
+    "{what}: local_set has the ranks {ranks}, but this is rank {rank}; give each rank the set to which it "
+    "belongs."
 )
 
 
@@ -217,6 +222,11 @@ def check_rhythm(what: str, optimizer: Any, rhythm: Rhythm) -> None:
     local, ranks = rhythm.local_set, rhythm.process_set.ranks
     if local is not None and ranks is not None and not set(local.ranks or []) <= set(ranks):
         raise ValueError(NOT_WITHIN.format(what=what, local=local.ranks, ranks=ranks))
+    place_in(rhythm.process_set, what)  # refuses sets that are not registered
+    if local is not None and rhythm.process_set.included() is not False:
+        if local.included() is False:
+            raise ValueError(NOT_MINE.format(what=what, ranks=local.ranks, rank=basics.rank()))
+        place_in(local, what)
 
 
 def LocalSGD(

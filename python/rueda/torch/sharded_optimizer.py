@@ -224,8 +224,8 @@ class _ShardedMixin(torch.optim.Optimizer):
     def state_dict(self, root_rank: int | None = None) -> Any:
         """The whole state, as the wrapped optimizer has it in one process: to be saved by one rank.
 
-        Collective: every rank calls it. root_rank: the world rank that gets the state, the others get none;
-        None: all get it. It can be loaded by any number of ranks, and by an optimizer that is not sharded.
+        Collective: every rank calls it. root_rank: the world rank that gets the state, the others get None;
+        by default all get it. Any number of ranks can load it, and an optimizer that is not sharded.
         """
         ranks = self._sharding.settings.process_set.ranks or list(range(basics.size()))
         if root_rank is not None and root_rank not in ranks:

@@ -21,6 +21,10 @@ DOES_NOT_FIT = (
     "The loaded state has {key} of shape {shape} for parameter {name} of shape {wanted}; load what "
     "state_dict() of an optimizer of the same model gave."
 )
+NO_STATE = (
+    "load_state_dict got {kind} instead of a state; give every rank the whole one, for instance by "
+    "hvd.broadcast_object(state, root_rank=0)."
+)
 DISAGREE = (
     "state_dict: ranks have state of other parameters or of other kinds; rank {rank} of the process set "
     "differs from the first. Let all ranks take the same steps and load the same state."
@@ -33,7 +37,7 @@ COUNTERS = ("step", "eta", "mu", "mu_product")
 
 def gather_state(
     packed: dict[str, Any], shards: list[Shard], sharding: Sharding, where: int | None
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """packed: what the wrapped optimizer's state_dict() gives for the shards. shards: in the order of the
     parameters. where: the world rank that gets the state, or None: all. Collective.
     """
@@ -47,7 +51,7 @@ def gather_state(
         }
         if is_kept:
             state[index] = entry
-    return {**packed, "state": state}
+    return {**packed, "state": state} if is_kept else None
 
 
 def _check_agreement(packed: dict[str, Any], sharding: Sharding) -> None:
@@ -79,6 +83,8 @@ def _gather(value: Any, key: str, shard: Shard, sharding: Sharding) -> Any:
 
 def cut_state(state_dict: dict[str, Any], shards: list[Shard]) -> dict[str, Any]:
     """The part of a whole state that belongs to these shards."""
+    if not isinstance(state_dict, dict):
+        raise ValueError(NO_STATE.format(kind=type(state_dict).__name__))
     ids = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
     shard_of = dict(zip(ids, shards))
     state = {}

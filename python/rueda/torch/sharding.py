@@ -44,11 +44,11 @@ class Gathering(CrossStep):
         """Nothing is left to do: what arrived lies in the parameters."""
 
 
-def place_in(process_set: ProcessSet) -> Place:
+def place_in(process_set: ProcessSet, what: str = "ShardedOptimizer") -> Place:
     """Alone where this rank is no member: it trains by itself then."""
+    size = set_size(process_set, what)
     if process_set.included() is False:
         return Place(0, 1)
-    size = set_size(process_set, "ShardedOptimizer")
     return Place(process_set.rank() or 0, size)
 
 
