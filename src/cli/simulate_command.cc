@@ -36,7 +36,7 @@ struct RawSimulate {
   std::optional<double> step_noise, rank_noise;
   bool validate = false, quick = false;
   int repeats = 3;
-  std::string measured;
+  std::string measured, program, costs, write_costs;
   bool rdma = false, no_plans = false, no_split = false;
 };
 
@@ -44,6 +44,7 @@ std::string is_given(const std::string& text) { return text.empty() ? "nothing i
 
 void add_cluster_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
   app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
+  app.add_option("--costs", raw.costs, "a cluster's file whose costs are taken instead")->check(is_given);
   app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
       ->check(CLI::Range(1, 4096));
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
@@ -113,7 +114,14 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--repeats", raw.repeats, "--validate: how often each is measured (3)")
       ->check(CLI::Range(1, 100));
   app.add_option("--measured", raw.measured,
-                 "--validate: the report of an earlier one, whose measurements are taken")
+                 "--validate: the report of an earlier one, whose measurements are taken; one that was "
+                 "interrupted goes on")
+      ->check(is_given);
+  app.add_option("--program", raw.program,
+                 "--validate: also a training program that marks its steps: 'python bench/torch_steps.py'")
+      ->check(is_given);
+  app.add_option("--write-costs", raw.write_costs,
+                 "--validate: write the fitted costs to this file, for --cluster and --costs")
       ->check(is_given);
   app.add_option("--html", raw.html, "also write a page for browsers to this file")->check(is_given);
   app.add_option("--json", raw.json, "also write the report to this file; - prints it instead of the page")
@@ -144,6 +152,12 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
                      : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", raw.hosts), "--hosts");
   if (!cluster.is_ok()) return cluster.status();
   request.cluster = std::move(cluster).value();
+  if (!raw.costs.empty()) {
+    const Result<simulate::Cluster> fitted = simulate::read_cluster(raw.costs);
+    if (!fitted.is_ok()) return {Code::kInvalidArgument, "--costs: " + fitted.status().why};
+    request.cluster.costs = fitted.value().costs;
+    simulate::use_kind(request.cluster, request.cluster.kind);
+  }
   if (raw.hosts != 0) request.cluster.source = fmt::format("{} hosts that are alike", raw.hosts);
   return Status::ok();
 }
@@ -265,9 +279,37 @@ std::string command_text(const Arguments& arguments) {
   return text;
 }
 
+// A sentence about an option that does nothing beside --validate, or without it; "" = there is none.
+std::string misplaced(const CLI::App& app) {
+  const bool validates = app.count("--validate") > 0;
+  for (const char* name : {"--quick", "--repeats", "--measured", "--program", "--write-costs"})
+    if (!validates && app.count(name) > 0)
+      return fmt::format("{} is for --validate; add that, or leave it out", name);
+  for (const char* name : {"--cluster", "--hosts", "--ranks", "--model", "--html", "--costs"})
+    if (validates && app.count(name) > 0)
+      return fmt::format("--validate measures on this machine, and has no use for {}; leave it out", name);
+  return {};
+}
+
+Status run_validation(const RawSimulate& raw) {
+  const Result<simulate::Validation> done = simulate::validate({.binary = own_path(),
+                                                                .quick = raw.quick,
+                                                                .repeats = raw.repeats,
+                                                                .program = raw.program,
+                                                                .measured = raw.measured,
+                                                                .keep = raw.json == "-" ? "" : raw.json});
+  if (!done.is_ok()) return done.status();
+  if (!raw.write_costs.empty())
+    if (const Status status = timeline::write_file(raw.write_costs, simulate::costs_json(done.value()));
+        !status.is_ok())
+      return status;
+  return show(raw.json, simulate::page(done.value()), simulate::json(done.value()));
+}
+
 }  // namespace
 
 int simulate_command(const Arguments& arguments) {
+  const auto is_usage_error = [](const Status& status) { return status.code == Code::kInvalidArgument; };
   const auto refuse = [](const std::string& why) {
     fmt::print(stderr, "rueda simulate: {}\n", why);
     return kUsageError;
@@ -288,11 +330,10 @@ int simulate_command(const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     return refuse(sentence_of(error, app, "rueda simulate"));
   }
+  if (const std::string why = misplaced(app); !why.empty()) return refuse(why);
   if (raw.validate) {
-    const Result<simulate::Validation> validation = simulate::validate(
-        {.binary = own_path(), .quick = raw.quick, .repeats = raw.repeats, .measured = raw.measured});
-    if (!validation.is_ok()) return refuse(validation.status().why);
-    return ended(show(raw.json, simulate::page(validation.value()), simulate::json(validation.value())));
+    const Status status = run_validation(raw);
+    return is_usage_error(status) ? refuse(status.why) : ended(status);
   }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
   const Result<simulate::Report> report = simulate::simulate(request);

@@ -1,4 +1,4 @@
-// What a job costs its hosts besides the bytes on links. `rueda simulate --calibrate` fits these numbers to a
+// What a job costs its hosts besides the bytes on links. `rueda simulate --validate` fits these numbers to a
 // machine. Values.
 #pragma once
 

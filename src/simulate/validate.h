@@ -12,10 +12,12 @@ struct ValidateOptions {
   std::string binary;  // the rueda command
   bool quick = false;
   int repeats = 3, steps = 5;
-  std::string measured;  // a report of an earlier run, whose measurements are taken instead; "" = none
+  std::string program;   // a line for sh: a training program that is measured too; "" = none
+  std::string measured;  // a report of an earlier run, which is gone on with if it was interrupted; "" = none
+  std::string keep;      // the file that has all measurements so far; "" = none
 };
 
-// Tells on stderr how far it is.
+// Tells on stderr how far it is. A replay that fails costs the others nothing.
 Result<Validation> validate(const ValidateOptions& options);
 
 }  // namespace rueda::simulate

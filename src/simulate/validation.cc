@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
+#include "bench/request.h"
 #include "bench/sizes.h"
 #include "simulate/quantile.h"
 #include "simulate/simulate.h"
@@ -15,42 +15,6 @@
 
 namespace rueda::simulate {
 namespace {
-
-constexpr double kSame = 0.03;  // two replays that differ by less are equally good
-
-struct Errors {
-  double median = 0, p95 = 0;
-  int rows = 0, pairs = 0, right = 0;
-};
-
-double error_of(const Validation& validation, size_t row) {
-  return validation.predicted_ms[row] / validation.measured[row].median_ms() - 1;
-}
-
-// Which of two replays of a model leaves more of its speed.
-Errors errors_of(const Validation& validation) {
-  Errors errors;
-  std::vector<double> sizes;
-  const auto& rows = validation.measured;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].replay.is_fitted) continue;
-    sizes.push_back(std::abs(error_of(validation, i)));
-    for (size_t k = 0; k < i; ++k) {
-      if (rows[k].replay.is_fitted || rows[k].replay.model != rows[i].replay.model) continue;
-      const double one = rows[i].compute_ms / rows[i].median_ms(),
-                   other = rows[k].compute_ms / rows[k].median_ms();
-      if (std::abs(one / other - 1) < kSame) continue;
-      ++errors.pairs;
-      const double guess = rows[i].compute_ms / validation.predicted_ms[i];
-      const double other_guess = rows[k].compute_ms / validation.predicted_ms[k];
-      errors.right += (one > other) == (guess > other_guess) ? 1 : 0;
-    }
-  }
-  errors.rows = static_cast<int>(sizes.size());
-  errors.median = quantile(sizes, 0.5);
-  errors.p95 = quantile(sizes, 0.95);
-  return errors;
-}
 
 void add_quick(std::vector<Replay>& all) {
   for (const auto& [model, hosts] :
@@ -113,7 +77,7 @@ std::string Replay::name() const {
   return text;
 }
 
-std::vector<Replay> replays(bool quick) {
+std::vector<Replay> replays(bool quick, const std::string& program) {
   std::vector<Replay> all;
   for (const char* model : {"resnet50", "bert_base"})
     for (const int hosts : {2, 4})
@@ -122,10 +86,33 @@ std::vector<Replay> replays(bool quick) {
             (hosts == 4 && bucket == 4 << 20))
           all.push_back({.model = model, .hosts = hosts, .bucket_bytes = bucket, .is_fitted = true});
   quick ? add_quick(all) : add_all(all);
+  for (const int hosts : {2, 4})
+    if (!program.empty()) all.push_back({.model = program, .hosts = hosts, .program = program});
   return all;
 }
 
+double least_step_s(const Replay& replay) {
+  const Result<workload::Model> model = workload::find_model(replay.model);
+  const Result<int64_t> rate = bench::parse_rate(replay.rate);
+  if (!model.is_ok() || !rate.is_ok()) return 0;
+  int64_t slowest = rate.value();
+  for (const bench::SlowHost& host : replay.faults.hosts) slowest = std::min(slowest, host.rate);
+  const double links_share = 2.0 * (replay.hosts - 1) / replay.hosts;
+  const double ms_per_byte = links_share * 8e3 / static_cast<double>(slowest);
+  const double dilation = bench::kRatioRate / static_cast<double>(rate.value());
+  return workload::earliest_end_ms(model.value(), dilation, ms_per_byte) / 1e3;
+}
+
+int steps_for(const Replay& replay, int most) {
+  constexpr double kSeconds = 18;
+  const double step_s = least_step_s(replay);
+  return step_s > 0 ? std::clamp(static_cast<int>(kSeconds / step_s) - 1, 2, most) : most;
+}
+
 std::vector<std::string> command_of(const Replay& replay, int steps, const std::string& report) {
+  if (!replay.program.empty())
+    return {"bench", "replay", "-np", std::to_string(replay.hosts), "--rate", replay.rate,
+            "--",    "sh",     "-c",  "exec " + replay.program};
   std::vector<std::string> words = {"bench",        "replay",
                                     "-np",          std::to_string(replay.hosts * replay.per_host),
                                     "--rate",       replay.rate,
@@ -171,11 +158,19 @@ Cluster replay_cluster(const Replay& replay, int cores, const Costs& costs, doub
 
 Result<double> predicted_ms(const Measured& measured, int cores, const Costs& costs, double latency_us) {
   Request request;
-  Result<workload::Model> model = workload::find_model(measured.replay.model);
+  request.steps = 6;
+  const bool is_program = !measured.workload.empty();
+  Result<workload::Model> model = is_program
+                                      ? workload::parse_model(measured.workload, measured.replay.program)
+                                      : workload::find_model(measured.replay.model);
   if (!model.is_ok()) return model.status();
+  if (is_program && model.value().spread) {  // what replays do not have
+    request.noise.step = model.value().spread->step;
+    request.noise.rank = model.value().spread->rank;
+    request.steps = 30;
+  }
   request.model = workload::stretched(std::move(model).value(), measured.compute_ms, 1);
   request.cluster = replay_cluster(measured.replay, cores, costs, latency_us);
-  request.steps = 6;
   request.bucket_bytes = measured.replay.bucket_bytes;
   request.cross_step = measured.replay.cross_step;
   request.algorithm = measured.replay.strategy == "auto" ? "" : measured.replay.strategy;
@@ -244,64 +239,6 @@ Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calib
     }
   }
   return best;
-}
-
-std::string page(const Validation& validation) {
-  std::string text =
-      fmt::format("{:<52}{:>12}{:>10}{:>13}{:>9}\n", "replay", "step in ms", "spread", "predicted", "error");
-  for (const bool is_fitted : {true, false}) {
-    text += is_fitted ? "the costs are fitted to these:\n" : "and these are predicted:\n";
-    for (size_t i = 0; i < validation.measured.size(); ++i) {
-      const Measured& row = validation.measured[i];
-      if (row.replay.is_fitted != is_fitted) continue;
-      text +=
-          fmt::format("  {:<50}{:>12.1f}{:>8.1f} %{:>13.1f}{:>+7.1f} %\n", row.replay.name(), row.median_ms(),
-                      100 * row.spread(), validation.predicted_ms[i], 100 * error_of(validation, i));
-    }
-  }
-  const Errors errors = errors_of(validation);
-  text += fmt::format(
-      "\n{} replays predicted: median error {:.1f} %, 95th percentile {:.1f} %; of {} pairs of a model that "
-      "differ by 3 % or "
-      "more, the better one is named in {:.0f} %\n",
-      errors.rows, 100 * errors.median, 100 * errors.p95, errors.pairs,
-      errors.pairs == 0 ? 100.0 : 100.0 * errors.right / errors.pairs);
-  return text;
-}
-
-std::string json(const Validation& validation) {
-  using Ordered = nlohmann::ordered_json;
-  Ordered costs = {{"latency_us", validation.calibration.latency_us}};
-  for (const CostField& field : kCostFields)
-    costs[std::string(field.name)] = validation.calibration.costs.*field.field;
-  const Errors errors = errors_of(validation);
-  Ordered root = {{"format", 1},
-                  {"cores", validation.cores},
-                  {"costs", std::move(costs)},
-                  {"median_error", errors.median},
-                  {"p95_error", errors.p95},
-                  {"pairs", errors.pairs},
-                  {"pairs_right", errors.right},
-                  {"replays", Ordered::array()}};
-  for (size_t i = 0; i < validation.measured.size(); ++i) {
-    const Measured& row = validation.measured[i];
-    root["replays"].push_back({{"model", row.replay.model},
-                               {"hosts", row.replay.hosts},
-                               {"per_host", row.replay.per_host},
-                               {"rate", row.replay.rate},
-                               {"bucket_bytes", row.replay.bucket_bytes},
-                               {"strategy", row.replay.strategy},
-                               {"cross_step", row.replay.cross_step},
-                               {"servers", row.replay.servers},
-                               {"placement", row.replay.placement},
-                               {"faults", row.replay.faults.words()},
-                               {"is_fitted", row.replay.is_fitted},
-                               {"compute_ms", row.compute_ms},
-                               {"step_ms", row.step_ms},
-                               {"predicted_ms", validation.predicted_ms[i]},
-                               {"error", error_of(validation, i)}});
-  }
-  return root.dump(2) + "\n";
 }
 
 }  // namespace rueda::simulate

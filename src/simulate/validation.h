@@ -23,19 +23,29 @@ struct Replay {
   bool cross_step = false;
   bench::Faults faults = {};
   std::string servers = "", placement = "";  // of strategy parameter-server: "1:1", "whole"
+  std::string program = "";                  // a training program runs instead of a replay; a line for sh
   bool is_fitted = false;                    // the costs are fitted to it; it proves nothing
 
   [[nodiscard]] std::string name() const;  // "vgg16, 4 hosts, 1gbit, buckets of 2 MiB"
 };
-// quick: a handful that takes a few minutes.
-std::vector<Replay> replays(bool quick);
+// quick: a handful that takes a few minutes. program: a line for sh, whose training is measured too; "" =
+// none.
+std::vector<Replay> replays(bool quick, const std::string& program = "");
+// How long a step takes at least: its computing, and its bytes from when they are ready, up to the slowest
+// port.
+double least_step_s(const Replay& replay);
+// So many, and at least 2, that a replay ends within 18 s or so, with one step before them that does not
+// count.
+int steps_for(const Replay& replay, int most);
 // The words after `rueda`. report: where its JSON goes.
 std::vector<std::string> command_of(const Replay& replay, int steps, const std::string& report);
 
 struct Measured {
   Replay replay;
   double compute_ms = 0;
-  std::vector<double> step_ms;  // [repeats]
+  std::vector<double> step_ms = {};  // [repeats]; empty: nothing is measured yet
+  std::string workload = "";         // of a program: what it exchanges and when, as a model's file
+  std::string failed = "";           // why the last try gave nothing, a sentence
   [[nodiscard]] double median_ms() const;
   [[nodiscard]] double spread() const;  // between the fastest and the slowest repeat, relative to the median
 };
@@ -52,13 +62,27 @@ struct Calibration {
 // Changes one number after the other as long as the squares of the relative errors become smaller.
 Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin);
 
+struct Errors {  // of what was not fitted
+  double median = 0, p95 = 0;
+  int rows = 0, pairs = 0, right = 0;  // pairs: of replays of a model; right: the better one is named
+};
+
 struct Validation {
   Calibration calibration;
   int cores = 0;
   std::vector<Measured> measured;
-  std::vector<double> predicted_ms;  // [measured]
+  std::vector<double> predicted_ms = {};  // [measured]; 0: nothing is measured there
+  // What was asked, so that a validation that was interrupted can go on.
+  bool is_complete = true, is_quick = false;
+  int repeats = 1, steps = 5;
+  std::string program = "";
 };
+Errors errors_of(const Validation& validation);
 std::string page(const Validation& validation);
 std::string json(const Validation& validation);
+// From what json() has made. path is for messages only.
+Result<Validation> parse_validation(const std::string& json, const std::string& path);
+// A cluster's file with the fitted costs.
+std::string costs_json(const Validation& validation);
 
 }  // namespace rueda::simulate

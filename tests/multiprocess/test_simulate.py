@@ -47,6 +47,15 @@ def test_what_if_changes_what_the_cluster_file_says(tmp_path: Path) -> None:
     assert stretched["efficiency"] > 2 * as_it_is["efficiency"]
 
 
+def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({"hosts": 1, "costs": {"submit_us": 2000}}))
+    words = ("--hosts", "2", "--steps", "4", "--no-split")
+    (usual,) = results(*words)
+    (fitted,) = results(*words, "--costs", str(machine))
+    assert fitted["step_ms"] > usual["step_ms"] + 100, "161 gradients"
+
+
 @pytest.mark.parametrize(
     "words, why",
     [
@@ -60,6 +69,9 @@ def test_what_if_changes_what_the_cluster_file_says(tmp_path: Path) -> None:
         (["--hosts", "2", "--detail", "fine"], "--detail fine is none of auto, message and call"),
         (["--hosts", "2", "--fusion", "much"], "--fusion: "),
         (["--hosts", "8", "--tiers", "4:x"], "--tiers: 4:x does not end with a number from 1 to 1000"),
+        (["--hosts", "2", "--write-costs", "m.json"], "--write-costs is for --validate"),
+        (["--validate", "--hosts", "2"], "--validate measures on this machine, and has no use for --hosts"),
+        (["--hosts", "2", "--costs", "/nowhere.json"], "--costs: cannot read /nowhere.json"),
         (["--hosts", "2", "--stps", "4"], "did you mean --steps?"),
     ],
 )

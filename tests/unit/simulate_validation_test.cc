@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "simulate/validation.h"
+#include "workload/models.h"
 
 namespace rueda::simulate {
 namespace validation_test {
@@ -48,12 +49,84 @@ TEST(simulate_validation, the_costs_of_a_machine_are_found_again) {
   EXPECT_GT(found.tries, 1);
 }
 
+TEST(simulate_validation, what_is_written_is_read_again) {
+  Validation validation;
+  validation.measured = {measured("resnet50", true, {500}), measured("sh train.sh", false, {}),
+                         measured("resnet101", false, {700, 701})};
+  validation.measured[0].replay.faults = {.late = {{1, 0.25}}};
+  validation.measured[1].replay.program = "sh train.sh";
+  validation.measured[1].workload = R"({"name":"w"})";
+  validation.measured[1].failed = "no torch";
+  validation.is_complete = false;
+  validation.is_quick = true;
+  validation.repeats = 3;
+  validation.program = "sh train.sh";
+  validation.cores = 2;
+  const std::string text = json(validation);
+  Validation again = parse_validation(text, "v.json").value();
+  EXPECT_EQ(json(again), text) << "before anything was predicted";
+  EXPECT_EQ(again.measured[0].replay.name(), validation.measured[0].replay.name());
+  again.predicted_ms = {510, 0, 700};
+  EXPECT_THAT(page(again), testing::HasSubstr("not measured: sh train.sh, 2 hosts, 1gbit: no torch"));
+  EXPECT_THAT(parse_validation("{}", "v.json").status().why,
+              testing::HasSubstr("v.json is no report of rueda simulate --validate"));
+}
+
+TEST(simulate_validation, a_replay_that_gave_nothing_counts_nowhere) {
+  Validation validation;
+  validation.measured = {measured("m", false, {100}), measured("m", false, {})};
+  validation.predicted_ms = {110, 0};
+  EXPECT_EQ(errors_of(validation).rows, 1);
+  EXPECT_EQ(errors_of(validation).pairs, 0);
+  EXPECT_NEAR(errors_of(validation).median, 0.1, 1e-9);
+  EXPECT_THAT(json(validation), testing::HasSubstr(R"("error": null)"));
+}
+
+TEST(simulate_validation, fitted_costs_are_a_cluster_that_can_be_read) {
+  Validation validation;
+  validation.cores = 2;
+  validation.calibration.costs = {.call_us = 31, .byte_ns = 0.75};
+  validation.calibration.latency_us = 55;
+  const Cluster cluster = parse_cluster(costs_json(validation), "machine.json").value();
+  EXPECT_EQ(cluster.latency_us, 55);
+  for (const CostField& field : kCostFields)
+    EXPECT_EQ(cluster.costs.*field.field, validation.calibration.costs.*field.field) << field.name;
+  EXPECT_EQ(cluster.hosts.front().cores, 2);
+}
+
+TEST(simulate_validation, a_training_program_is_predicted_from_its_own_workload) {
+  const workload::Model model = workload::stretched(workload::find_model("resnet50").value(), 400, 1);
+  Measured program{.replay = {.model = "sh train.sh", .hosts = 4, .rate = "5gbit", .program = "sh train.sh"},
+                   .compute_ms = 400,
+                   .workload = workload::text_of(model)};
+  Measured replay{.replay = {.model = "resnet50", .hosts = 4, .rate = "5gbit"}, .compute_ms = 400};
+  const double expected = predicted_ms(replay, 4, Costs(), 40).value();
+  EXPECT_NEAR(predicted_ms(program, 4, Costs(), 40).value(), expected, 0.02 * expected);
+  const std::vector<std::string> words = command_of(program.replay, 5, "r.json");
+  EXPECT_EQ(words.back(), "exec sh train.sh");
+  EXPECT_THAT(words, testing::Contains("--"));
+}
+
+// Computing alone and the bytes of each replay; what else it takes is in the fifth that is left.
+TEST(simulate_validation, all_replays_three_times_end_within_75_minutes) {
+  double seconds = 0;
+  for (const Replay& replay : replays(false)) {
+    const int steps = steps_for(replay, 5);
+    EXPECT_GE(steps, 2) << replay.name();
+    seconds += 3 * (1 + steps) * least_step_s(replay);
+  }
+  EXPECT_LT(seconds, 0.8 * 75 * 60);
+  EXPECT_EQ(steps_for({.model = "resnet50", .hosts = 2}, 5), 5);
+  EXPECT_EQ(steps_for({.model = "vgg16", .hosts = 8}, 5), 2);
+}
+
 TEST(simulate_validation, at_least_forty_replays_prove_and_others_are_fitted) {
   int proofs = 0, fitted = 0;
   for (const Replay& replay : replays(false)) ++(replay.is_fitted ? fitted : proofs);
   EXPECT_GE(proofs, 40);
   EXPECT_GE(fitted, 8);
   EXPECT_LT(replays(true).size(), 15U);
+  EXPECT_EQ(replays(true, "sh train.sh").size(), replays(true).size() + 2) << "on 2 and on 4 hosts";
   const Replay replay{.model = "vgg16", .hosts = 4, .per_host = 2, .strategy = "ring", .cross_step = true};
   EXPECT_EQ(replay.name(), "vgg16, 4 hosts, 1gbit, 2 ranks each, ring, cross-step");
   EXPECT_THAT(command_of(replay, 5, "r.json"), testing::Contains("--cross-step"));
