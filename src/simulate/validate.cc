@@ -40,7 +40,24 @@ Status measure_one(const TrainingRun& run, int steps, Measured& measured) {
   return status.is_ok() ? take(report, measured) : status;
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+// What failed, and the last line that tells of an error, or else the last one: what a table has room for.
+std::string in_one_line(const std::string& text) {
+  const size_t first = text.find('\n');
+  if (first == std::string::npos) return text;
+  std::string told;
+  bool is_error = false;
+  for (size_t begin = first + 1; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const bool says_error = line.find("Error") != std::string::npos;
+    if (!line.empty() && (says_error || !is_error)) told = line;
+    is_error = is_error || says_error;
+    begin = end + 1;
+  }
+  told.erase(0,
+             std::min(told.find_first_not_of(" |"), told.size()));  // as the launcher quotes what ranks say
+  return text.substr(0, first) + " " + told;
+}
 
 // What is asked, with what was measured of it before.
 std::vector<Measured> rows_of(const Validation& asked) {
@@ -81,7 +98,7 @@ Status measure(const ValidateOptions& options, Validation& validation) {
       }
       if (++failures == kFailuresAtFirst && measured == 0) return status;
       fmt::print(stderr, "simulate: {}\n", status.why);
-      all[i].failed = first_line(status.why);
+      all[i].failed = in_one_line(status.why);
     }
   return Status::ok();
 }
