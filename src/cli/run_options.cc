@@ -153,7 +153,8 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "two-level allreduce of GPU tensors");
   on_off(&app, "hierarchical-allgather", tuning.hierarchical_allgather, "hint: two-level allgather");
   on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
-  on_off(&app, "autotune", tuning.autotune, "learned plans try other buckets while the job trains (as RUEDA_TUNE)");
+  on_off(&app, "autotune", tuning.autotune,
+         "learned plans try other buckets while the job trains (as RUEDA_TUNE)");
   app.add_option("--autotune-log-file", tuning.autotune_log_file)->group("");
   app.add_option("--autotune-warmup-samples", tuning.autotune_warmup_samples)->group("");
   app.add_option("--autotune-steps-per-sample", tuning.autotune_steps_per_sample)->group("");

@@ -103,7 +103,9 @@ Engines::~Engines() = default;
 
 int64_t Engines::plans_begun() const { return nodes_[0].planner->plans_begun(); }
 
-std::vector<control::Tuner::News> Engines::take_tuner_news() { return nodes_[0].planner->take_tuner_news(); }
+std::vector<control::Tuner::News> Engines::take_tuner_news() {
+  return nodes_[0].planner->maker().take_news();
+}
 
 void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];
@@ -257,13 +259,14 @@ void Engines::carry_out(Rank rank, control::PlannerActions actions) {
 }
 
 void Engines::carry_out(Rank rank, control::TellDeparture& told) {
-  send_to_coordinator(rank, [this, news = told.news] { carry_out(0, nodes_[0].planner->on_depart(news)); });
+  send_to_coordinator(rank,
+                      [this, news = told.news] { carry_out(0, nodes_[0].planner->maker().on_depart(news)); });
 }
 
 void Engines::carry_out(Rank rank, control::TellPosition& told) {
   nodes_[rank].order.pause();
   send_to_coordinator(rank, [this, rank, news = told.news] {
-    auto actions = nodes_[0].planner->on_position(rank, news);
+    auto actions = nodes_[0].planner->maker().on_position(rank, news);
     RUEDA_CHECK(actions.is_ok(), "a rank knows how far it is");
     carry_out(0, std::move(actions).value());
     cycle(0);

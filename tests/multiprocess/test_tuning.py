@@ -5,7 +5,7 @@ import os
 
 from launch_support import PYTHON, Run
 
-PROGRAM = '''
+PROGRAM = """
 import os, sys, time
 import numpy as np
 import rueda.numpy as hvd
@@ -28,7 +28,7 @@ while True:
         break
 print("steps", steps, flush=True)
 hvd.shutdown()
-'''
+"""
 
 
 def run(tmp_path, limit, **settings):

@@ -328,13 +328,13 @@ class World {
   }
   void carry_out(Rank rank, TellDeparture& told) {
     departures_.insert(told.why);
-    const auto tell = [this, news = told.news] { carry_out(0, nodes_[0].planner->on_depart(news)); };
+    const auto tell = [this, news = told.news] { carry_out(0, nodes_[0].planner->maker().on_depart(news)); };
     rank == 0 ? tell() : send(tell);
   }
   void carry_out(Rank rank, TellPosition& told) {
     nodes_[rank].order.pause();
     const auto tell = [this, rank, news = told.news] {
-      carry_out(0, nodes_[0].planner->on_position(rank, news).value());
+      carry_out(0, nodes_[0].planner->maker().on_position(rank, news).value());
       cycle(0);
     };
     rank == 0 ? at(now(), tell) : send(tell);

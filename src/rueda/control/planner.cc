@@ -14,7 +14,6 @@ constexpr Nanos kPatience = kSecond;
 // starts that bucket.
 constexpr Nanos kPatienceUnderWay = 5 * kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
-constexpr size_t kMaxBuckets = 1 << 14;         // of a plan
 
 void append(PlannerActions& actions, PlannerActions more) {
   for (PlannerAction& action : more) actions.push_back(std::move(action));
@@ -210,7 +209,7 @@ Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
 std::optional<StartBucket> Planner::room(Nanos now, int64_t first_open) {
   SharedBucket next = runner_.next(first_open);
   if (next == nullptr) return std::nullopt;
-  if (options_.may_plan && runner_.started() % runner_.size() == 0) tuner_.pass_begins(now);
+  if (runner_.started() % runner_.size() == 0) maker_.pass_begins(now);
   StartBucket start{
       .bucket = std::move(next), .number = runner_.started(), .first_position = runner_.first_position()};
   runner_.start_next();
@@ -221,7 +220,7 @@ std::optional<StartBucket> Planner::room(Nanos now, int64_t first_open) {
 PlannerActions Planner::tick(Nanos now, bool is_idle) {
   if (!runner_.is_open()) return {};
   if (options_.may_plan && is_idle && runner_.started() % runner_.size() == 0) {
-    PlannerActions changes = change_buckets(now);
+    PlannerActions changes = maker_.between_passes(news(), taken_at_, now);
     if (!changes.empty()) return changes;
   }
   if (!is_idle && now - moved_at_ > options_.patience)
@@ -271,92 +270,6 @@ PlannerActions Planner::on_freeze(const PlanReport& frozen) {
   if (!runner_.is_active() || frozen.plan_number != runner_.plan_number()) return {};
   runner_.freeze();
   return {TellPosition{.news = news()}};
-}
-
-void Planner::saw_submissions(std::span<const Request> requests, Nanos now) {
-  if (!options_.may_plan || ledger_.is_active()) return;
-  for (const Request& request : requests) {
-    const auto* tensor = std::get_if<TensorRequest>(&request);
-    if (tensor != nullptr) learner_.saw_submission(*tensor, now);
-  }
-}
-
-void Planner::saw_responses(std::span<const Response> responses) {
-  if (!options_.may_plan || ledger_.is_active()) return;
-  for (const Response& response : responses) {
-    const auto* bucket = std::get_if<Bucket>(&response);
-    if (bucket != nullptr && !options_.traits_of(bucket->process_set, *bucket).can_cancel)
-      learner_.forget();
-    else
-      learner_.saw_response(response);
-  }
-}
-
-PlannerActions Planner::propose(const Coordinator& coordinator) {
-  if (!options_.may_plan || ledger_.is_active()) return {};
-  const SetMembers& sets = coordinator.process_sets();
-  std::optional<std::vector<SeenTensor>> step = learner_.take_step(sets);
-  if (!step) return {};
-  std::vector<Bucket> plan = tuner_.learned(std::move(*step), sets);
-  if (plan.size() > kMaxBuckets) return {};
-  const Result<PlanNames> names = PlanNames::of(plan);
-  const auto is_planned = [&](const TensorRequest& request) {
-    return names.value().find(request).has_value();
-  };
-  if (!names.is_ok() || !coordinator.may_begin_plan(is_planned)) return {};  // it will be learned again
-  std::vector<Response> responses;
-  announce(std::move(plan), sets, responses);
-  return {Respond{.responses = std::move(responses)}};
-}
-
-void Planner::announce(std::vector<Bucket> plan, const SetMembers& sets, std::vector<Response>& responses) {
-  PlanBegin begins{.plan_number = plans_begun_ + 1, .sets = {}};
-  std::vector<int32_t> set_of_each;
-  SetMembers members;
-  for (Bucket& bucket : plan) {
-    const int32_t set = bucket.process_set;
-    set_of_each.push_back(set);
-    if (set != 0) members.try_emplace(set, sets.at(set));
-    responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});
-  }
-  for (const auto& [id, ranks] : members) begins.sets.push_back({.id = id, .ranks = ranks});
-  ledger_.begin(begins.plan_number, options_.ranks, std::move(set_of_each), members);
-  planned_sets_ = std::move(members);
-  exposed_at_ = 0;
-  responses.emplace_back(std::move(begins));
-}
-
-// This rank stands between two passes. So others have started buckets of the next one at most.
-PlannerActions Planner::change_buckets(Nanos now) {
-  if (std::exchange(exposed_at_, runner_.started()) != runner_.started()) tuner_.exposed(now - taken_at_);
-  if (!tuner_.wants_change() || !ledger_.depart(runner_.plan_number())) return {};
-  is_changing_ = true;
-  return {FreezeAll{.news = news()}};
-}
-
-PlannerActions Planner::on_depart(const PlanReport& departed) {
-  if (departed.plan_number == ledger_.plan_number()) is_changing_ = false;  // it would end again at once
-  if (!ledger_.depart(departed.plan_number)) return {};
-  return {FreezeAll{.news = departed}};
-}
-
-Result<PlannerActions> Planner::on_position(Rank from, const PlanReport& position) {
-  Result<std::optional<PlanLedger::End>> stopped = ledger_.stopped_at(from, position);
-  if (!stopped.is_ok()) return stopped.status();
-  std::optional<PlanLedger::End>& end = stopped.value();
-  if (!end) return PlannerActions();
-  const int64_t passes = std::ranges::max(end->runs);
-  const bool is_change = std::exchange(is_changing_, false);
-  std::vector<Response> responses;
-  responses.emplace_back(
-      PlanEnd{.runs = std::move(end->runs), .flows = std::move(end->flows), .is_change = is_change});
-  if (is_change) {
-    announce(tuner_.next(), SetMembers(planned_sets_), responses);
-  } else {
-    learner_.plan_ended(passes);
-    tuner_.plan_over();
-  }
-  return PlannerActions{Respond{.responses = std::move(responses)}};
 }
 
 }  // namespace rueda::control

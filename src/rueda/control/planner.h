@@ -21,68 +21,15 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "rueda/base/clock.h"
 #include "rueda/control/backend_traits.h"
-#include "rueda/control/coordinator.h"
-#include "rueda/control/plan_learner.h"
+#include "rueda/control/plan_actions.h"
+#include "rueda/control/plan_maker.h"
 #include "rueda/control/plans.h"
-#include "rueda/control/tuner.h"
 
 namespace rueda::control {
-
-// ---- actions of every rank ----
-struct TellDeparture {  // tell the coordinator, which calls on_depart()
-  PlanReport news;
-  std::string why;
-};
-// Stop sending for the buckets under way, add to the news what was sent for them, and tell the coordinator.
-struct TellPosition {
-  PlanReport news;
-};
-struct Negotiate {  // as if they were submitted now, in this order
-  std::vector<Request> requests;
-};
-struct PlanBegun {};
-struct PlanOver {
-  bool is_change = false;  // one with other buckets begins at once
-};
-struct StartBucket {
-  SharedBucket bucket;
-  int64_t number = 0;         // counted from the beginning of the plan
-  size_t first_position = 0;  // of its first tensor among all tensors of the plan
-};
-// Calls that start from now on belong to another generation, so that a cancelled call is not taken for the
-// call that comes in its place.
-struct SetGeneration {
-  uint16_t generation = 0;
-};
-// A bucket that this rank has started. arrivals: [ranks] messages that each rank has sent to this
-// rank for it.
-struct Cancel {
-  int64_t number = 0;
-  std::vector<int32_t> arrivals;
-};
-struct Resume {};  // sending for the other buckets under way
-// A bucket that this rank has not started; others have sent messages for it and cancelled it.
-struct Discard {
-  int64_t number = 0;
-  Bucket bucket;
-  std::vector<int32_t> arrivals;
-};
-// ---- actions of the coordinator ----
-struct FreezeAll {  // every rank, itself included; each calls on_freeze()
-  PlanReport news;
-};
-struct Respond {  // to every rank, itself included, in the global order
-  std::vector<Response> responses;
-};
-
-using PlannerAction = std::variant<TellDeparture, TellPosition, Negotiate, PlanBegun, PlanOver, StartBucket,
-                                   SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
-using PlannerActions = std::vector<PlannerAction>;
 
 class Planner {
  public:
@@ -98,7 +45,11 @@ class Planner {
   };
   explicit Planner(Options options)
       : options_(std::move(options)),
-        tuner_(options_.tuner, {.bucket_bytes = options_.bucket_bytes, .traits_of = options_.traits_of}) {}
+        maker_({.may_plan = options_.may_plan,
+                .bucket_bytes = options_.bucket_bytes,
+                .ranks = options_.ranks,
+                .traits_of = options_.traits_of,
+                .tuner = options_.tuner}) {}
 
   // ---- events of every rank ----
   struct Decision {
@@ -165,33 +116,15 @@ class Planner {
   // Sent to the coordinator and not answered yet, in order of submission.
   [[nodiscard]] const std::map<OperationId, std::vector<Request>>& unanswered() const { return unanswered_; }
 
-  // ---- events of the coordinator ----
-  void saw_submissions(std::span<const Request> requests, Nanos now);
-  void saw_responses(std::span<const Response> responses);
-  // Begins a plan, if one has been learned and nothing prevents it. If there are actions, the coordinator
-  // must forget what waits.
-  PlannerActions propose(const Coordinator& coordinator);
-  // Nothing else runs while a plan is active: responses wait for its end.
-  [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
-  // As plans_begun() of a rank that has heard of all of them.
-  [[nodiscard]] int64_t plans_announced() const {
-    return ledger_.is_active() ? ledger_.plan_number() : plans_begun_;
-  }
-  // Of the plan that is active.
-  [[nodiscard]] const PlanLedger& ledger() const { return ledger_; }
-  PlannerActions on_depart(const PlanReport& news);
-  // Fails if the position cannot be true.
-  Result<PlannerActions> on_position(Rank from, const PlanReport& news);
-  std::vector<Tuner::News> take_tuner_news() { return tuner_.take_news(); }
+  // On rank 0: the events of the coordinator.
+  [[nodiscard]] PlanMaker& maker() { return maker_; }
+  [[nodiscard]] const PlanMaker& maker() const { return maker_; }
 
  private:
   Result<std::optional<PlannerActions>> begin(const PlanBegin& begins, Nanos now);
   Result<std::optional<PlannerActions>> end(const PlanEnd& end);
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
-  // Of the coordinator: tells all ranks that a plan of these buckets begins.
-  void announce(std::vector<Bucket> plan, const SetMembers& sets, std::vector<Response>& responses);
-  PlannerActions change_buckets(Nanos now);
   // Puts the tensors into the plan, all or none.
   bool take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   PlannerActions hold_back(OperationId operation, std::vector<Request> requests, const std::string& why);
@@ -200,9 +133,7 @@ class Planner {
   [[nodiscard]] PlanReport news() const;
 
   Options options_;
-  PlanLearner learner_;
-  Tuner tuner_;
-  PlanLedger ledger_;
+  PlanMaker maker_;
   PlanRunner runner_;
   std::map<OperationId, std::vector<Request>> held_back_;  // not in the plan; negotiated once it is over
   std::vector<size_t> positions_;                          // of the last take()
@@ -210,13 +141,9 @@ class Planner {
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;
-  // Of the coordinator.
-  SetMembers planned_sets_;   // of the plan that is active
-  bool is_changing_ = false;  // it ends so that one with other buckets begins
-  int64_t exposed_at_ = 0;    // between which passes the tuner was told what was exposed: started() then
-  uint16_t generation_ = 0;   // of backend calls; changes when a plan begins or ends
-  Nanos moved_at_ = 0;        // when a bucket last started or moved
-  Nanos taken_at_ = 0;        // when the plan took the last operation
+  uint16_t generation_ = 0;  // of backend calls; changes when a plan begins or ends
+  Nanos moved_at_ = 0;       // when a bucket last started or moved
+  Nanos taken_at_ = 0;       // when the plan took the last operation
   uint64_t seen_waits_ = 0;
   Nanos next_look_ = 0;
 };

@@ -8,8 +8,8 @@ void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requ
                        TraceSink* trace) {
   // The sender had not yet seen the last plan begin. It puts these requests into the plan, or sends them
   // again.
-  if (plans_begun != planner_.plans_announced()) return;
-  planner_.saw_submissions(requests, now);
+  if (plans_begun != planner_.maker().plans_announced()) return;
+  planner_.maker().saw_submissions(requests, now);
   coordinator_.submit(from, std::move(requests), now, trace);
 }
 
@@ -22,16 +22,16 @@ std::vector<StallReport> Rounds::take_stalls(Nanos now, std::vector<StalledTenso
 
 std::vector<Response> Rounds::take_round(Nanos now, size_t backlog) {
   if (backlog > 0) coordinator_.moves(now);
-  if (planner_.holds_back() || backlog >= options_.max_backlog || now < next_round_) return {};
+  if (planner_.maker().holds_back() || backlog >= options_.max_backlog || now < next_round_) return {};
   std::vector<Response> responses = coordinator_.take_ready();
   if (responses.empty()) return responses;
   next_round_ = now + options_.cycle_time;
-  planner_.saw_responses(responses);
+  planner_.maker().saw_responses(responses);
   return responses;
 }
 
 PlannerActions Rounds::responded() {
-  PlannerActions actions = planner_.propose(coordinator_);
+  PlannerActions actions = planner_.maker().propose(coordinator_);
   if (!actions.empty()) coordinator_.forget_waiting();
   return actions;
 }

@@ -92,11 +92,11 @@ class Tuner {
   Way other_;
   std::deque<Nanos> recent_;  // periods of passes with best_
   std::deque<Nanos> exposed_;
-  Nanos pass_began_ = 0;                   // 0: none since the plan began
-  bool is_allowed_ = false;                // by the backends of the step
-  bool is_first_ = true;                   // the pass that has begun is the first one since buckets changed
-  Nanos trained_ = 0, lost_ = 0;           // all passes; what trials and changes have cost
-  Nanos settled_ = 0;                      // the period when nothing was left to try
+  Nanos pass_began_ = 0;              // 0: none since the plan began
+  bool is_allowed_ = false;           // by the backends of the step
+  bool is_first_ = true;              // the pass that has begun is the first one since buckets changed
+  Nanos trained_ = 0, lost_ = 0;      // all passes; what trials and changes have cost
+  Nanos settled_ = 0;                 // the period when nothing was left to try
   Nanos change_cost_ = kMillisecond;  // of one change of buckets; measured later
   std::vector<News> news_;
 };

@@ -202,7 +202,7 @@ bool Negotiation::run_plan(Nanos now) {
     moved = true;
   }
   carry_out(plans_.tick(now));
-  if (is_coordinator()) tuning_report_.write(plans_.planner().take_tuner_news(), now);
+  if (is_coordinator()) tuning_report_.write(plans_.planner().maker().take_news(), now);
   carry_out(plans_.wanted(now));
   return moved;
 }
@@ -234,11 +234,11 @@ Status Negotiation::on_plan_news(const ControlMessage& message) {
   if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
   control::Planner& planner = plans_.planner();
   if (message.type == control::MessageType::kPlanPosition) {
-    Result<control::PlannerActions> actions = planner.on_position(message.from, news.value());
+    Result<control::PlannerActions> actions = planner.maker().on_position(message.from, news.value());
     if (!actions.is_ok()) return actions.status();
     carry_out(std::move(actions).value());
   } else if (message.type == control::MessageType::kPlanDepart) {
-    carry_out(planner.on_depart(news.value()));
+    carry_out(planner.maker().on_depart(news.value()));
   } else {
     carry_out(planner.on_freeze(news.value()));
   }
@@ -273,8 +273,8 @@ void Negotiation::carry_out(control::FreezeAll& frozen) {
 void Negotiation::tell_coordinator(control::MessageType type, const control::PlanReport& news) {
   if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
   control::Planner& planner = plans_.planner();
-  if (type == control::MessageType::kPlanDepart) return carry_out(planner.on_depart(news));
-  Result<control::PlannerActions> actions = planner.on_position(parts_.session.me, news);
+  if (type == control::MessageType::kPlanDepart) return carry_out(planner.maker().on_depart(news));
+  Result<control::PlannerActions> actions = planner.maker().on_position(parts_.session.me, news);
   RUEDA_CHECK(actions.is_ok(), "rank 0 is asked first, and contradicts nobody");
   carry_out(std::move(actions).value());
 }

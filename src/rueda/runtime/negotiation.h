@@ -50,7 +50,7 @@ class Negotiation {
   [[nodiscard]] std::vector<control::StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
   [[nodiscard]] control::Planner::Progress place_in_plan(Nanos now) const { return plans_.place(now); }
   // Rank 0: the learned plan that is active.
-  [[nodiscard]] const control::PlanLedger& plan() const { return plans_.planner().ledger(); }
+  [[nodiscard]] const control::PlanLedger& plan() const { return plans_.planner().maker().ledger(); }
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // A control message about which tensors run. Fails if this rank must refuse it.
@@ -61,7 +61,7 @@ class Negotiation {
   [[nodiscard]] bool awaits_answers() const { return plans_.planner().awaits_answers(); }
   [[nodiscard]] bool awaits_world() const { return plans_.planner().awaits_world(); }
   // Rank 0: a learned plan is active.
-  [[nodiscard]] bool has_plan() const { return plans_.planner().holds_back(); }
+  [[nodiscard]] bool has_plan() const { return plans_.planner().maker().holds_back(); }
 
   // When something of the above is due without any other event. begins_rounds: no rank leaves.
   [[nodiscard]] Nanos next_event(Nanos now, bool begins_rounds) const;
