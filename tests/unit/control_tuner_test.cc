@@ -207,6 +207,34 @@ TEST_F(Job, tries_again_when_steps_have_become_longer) {
   EXPECT_GT(changes_, 0);
 }
 
+TEST_F(Job, knows_the_buckets_of_steps_that_take_turns_and_overlooks_pauses) {
+  train(20'000, each);
+  const size_t found = buckets_.size();
+  EXPECT_LE(found, 2u);
+  for (int epoch = 0; epoch < 20; ++epoch) {
+    tuner_.learned({seen("metric", 4, 0)}, {});  // evaluation
+    buckets_ = tuner_.learned(step_, {});
+    EXPECT_EQ(buckets_.size(), found);
+    train(50, each);
+    now_ += 60 * kSecond;  // a pause within the plan
+    changes_ = 0;
+    train(50, each);
+    EXPECT_EQ(changes_, 0);
+  }
+}
+
+// Tensors of another set stand between those that are computed to be in one bucket.
+TEST(Buckets, are_no_larger_than_they_may_be_where_sets_take_turns) {
+  std::vector<SeenTensor> step;
+  for (int i = 0; i < 12; ++i) {
+    step.push_back(seen("t" + std::to_string(i), 4 << 10, 0));
+    step.back().bucket.process_set = 1 + i % 2;
+  }
+  const SetMembers sets = {{1, {0, 1}}, {2, {2, 3}}};
+  const BucketLimits limits{.bucket_bytes = 8 << 10, .begins = std::vector<bool>(12, false)};
+  for (const Bucket& bucket : in_buckets(step, sets, limits)) EXPECT_LE(bucket.entries.size(), 2u);
+}
+
 TEST(ATuner, leaves_alone_what_would_change_bits) {
   for (const bool may : {false, true}) {
     BucketLimits limits{.bucket_bytes = 8 << 10};

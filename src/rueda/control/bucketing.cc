@@ -65,8 +65,8 @@ class StepPacker {
   }
 
   [[nodiscard]] bool fits_in(const Open& open, const SeenTensor& tensor, size_t place) const {
-    if (!limits_.begins.empty()) return !limits_.begins[place];
-    const int64_t most = most_bytes(tensor.bucket);
+    if (!limits_.begins.empty() && limits_.begins[place]) return false;
+    const int64_t most = limits_.begins.empty() ? most_bytes(tensor.bucket) : limits_.bucket_bytes;
     return tensor.bytes <= most - std::min(open.bytes, most);
   }
 

@@ -13,8 +13,11 @@ constexpr size_t kRecent = 20;          // passes
 constexpr size_t kMostTensors = 2048;   // of a step whose buckets are computed
 constexpr double kLeastExposed = 0.01;  // of a pass; else communication is hidden, and buckets change nothing
 constexpr double kDrift = 0.2;
-constexpr int kFar = 4;        // a look beyond the neighbours: sixteen times the size
-constexpr int kMostSteps = 6;  // away from the size and the costs of a call at the beginning
+constexpr int kPause = 5;         // times as long as a usual pass
+constexpr int kMostPauses = 3;    // in a row
+constexpr size_t kMostKnown = 8;  // steps of one job
+constexpr int kFar = 4;           // a look beyond the neighbours: sixteen times the size
+constexpr int kMostSteps = 6;     // away from the size and the costs of a call at the beginning
 
 // Equal for the same calls in any order: that of answers varies from step to step.
 std::vector<std::string> calls_of(const std::vector<SeenTensor>& step) {
@@ -37,20 +40,14 @@ std::string size_text(int64_t bytes) {
 
 std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMembers& sets) {
   plan_over();
-  std::vector<std::string> calls = calls_of(step);
-  const bool is_as_before = sets == sets_ && calls == calls_;
-  calls_ = std::move(calls);
   step_ = std::move(step);
   sets_ = sets;
-  const std::vector<size_t> firsts = reach(step_);
   ready_.clear();
+  if (!options_.is_on) return in_buckets(step_, sets_, limits_);
+  const std::vector<size_t> firsts = reach(step_);
   for (size_t i = 0; i < step_.size(); ++i)
     ready_.push_back({.ready = step_[i].ready - step_[0].ready, .bytes = step_[i].bytes, .first = firsts[i]});
-  if (!is_as_before) {
-    best_ = {};
-    tried_.clear();
-    settled_ = 0;
-  }
+  recall(calls_of(step_));
   running_ = wanted_ = best_;
   std::vector<Bucket> buckets = buckets_of(best_);
   is_allowed_ = options_.may_change_bits || std::ranges::all_of(buckets, [this](const Bucket& bucket) {
@@ -59,9 +56,31 @@ std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMember
   return buckets;
 }
 
+// A job that trains and evaluates by turns has two steps.
+void Tuner::recall(std::vector<std::string> calls) {
+  const auto of = [](const std::vector<std::string>& wanted) {
+    return [&wanted](const Known& known) { return known.calls == wanted; };
+  };
+  std::erase_if(known_, of(calls_));
+  if (!calls_.empty())
+    known_.push_back(
+        {.calls = std::move(calls_), .best = best_, .tried = std::move(tried_), .settled = settled_});
+  if (known_.size() > kMostKnown) known_.pop_front();
+  calls_ = std::move(calls);
+  best_ = {};
+  tried_.clear();
+  settled_ = 0;
+  const auto found = std::ranges::find_if(known_, of(calls_));
+  if (found == known_.end()) return;
+  best_ = found->best;
+  tried_ = found->tried;
+  settled_ = found->settled;
+}
+
 std::vector<Bucket> Tuner::buckets_of(const Way& way) const {
   BucketLimits limits = limits_;
   if (way.is_computed) {
+    limits.bucket_bytes = options_.costs.most_bytes;
     limits.begins = best_buckets(ready_, costs_of(way)).begins;
   } else if (way.exponent != 0) {
     const auto scaled = [exponent = way.exponent](int64_t bytes) {
@@ -101,6 +120,7 @@ void Tuner::pass_begins(Nanos now) {
   const Nanos began = std::exchange(pass_began_, now);
   if (began == 0) return;
   const Nanos period = now - began;
+  if (is_pause(period)) return;
   trained_ += period;
   if (std::exchange(is_first_, false)) {
     const Nanos cost = recent_.empty() ? 0 : std::max<Nanos>(period - median_of(recent()), 0);
@@ -114,8 +134,27 @@ void Tuner::pass_begins(Nanos now) {
   if (trial_ && running_ == other_ && !is_within_budget(0)) end_trial(false);
 }
 
+void Tuner::exposed(Nanos time) {
+  if (!options_.is_on || !is_allowed_) return;
+  exposed_.push_back(time);
+  if (exposed_.size() > kRecent) exposed_.pop_front();
+}
+
+// A pass that evaluates, saves or waits for data first says nothing of buckets. Several in a row are no
+// pauses: the job has become slower.
+bool Tuner::is_pause(Nanos period) {
+  if (recent_.empty() || period < kPause * median_of(recent())) {
+    pauses_ = 0;
+    return false;
+  }
+  if (++pauses_ < kMostPauses) return true;
+  pauses_ = 0;
+  recent_.clear();
+  if (trial_) end_trial(false);
+  return true;
+}
+
 void Tuner::watch() {
-  while (exposed_.size() > kRecent) exposed_.pop_front();
   if (trained_ < options_.settle || recent_.size() < kRecent || exposed_.size() < kRecent) return;
   const Nanos period = median_of(recent());
   const auto hidden = static_cast<Nanos>(kLeastExposed * static_cast<double>(period));
@@ -199,7 +238,7 @@ void Tuner::end_trial(bool is_better) {
                    .buckets = buckets_of(other_).size(),
                    .gain = trial_->gain(),
                    .is_better = is_better,
-                   .period = median_of(recent())});
+                   .period = recent_.empty() ? 0 : median_of(recent())});
   if (is_better) {
     best_ = other_;
     recent_.clear();

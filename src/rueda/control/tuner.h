@@ -42,7 +42,7 @@ class Tuner {
   // A pass of the plan begins on rank 0.
   void pass_begins(Nanos now);
   // From the last tensor of a pass until its last bucket was there.
-  void exposed(Nanos time) { exposed_.push_back(time); }
+  void exposed(Nanos time);
   // Other buckets are wanted, so the plan is to end between two passes and to begin with next().
   [[nodiscard]] bool wants_change() const { return wanted_ != running_; }
   std::vector<Bucket> next();
@@ -66,11 +66,19 @@ class Tuner {
     int exponent = 0;  // computed: of four, for what a call costs; otherwise of two, for the size
     auto operator<=>(const Way&) const = default;
   };
-  using Begins = std::vector<bool>;
+  // What was found for a step.
+  struct Known {
+    std::vector<std::string> calls;
+    Way best;
+    std::set<Way> tried;
+    Nanos settled = 0;
+  };
 
   [[nodiscard]] std::vector<Bucket> buckets_of(const Way& way) const;
   [[nodiscard]] BucketCosts costs_of(const Way& way) const;
   [[nodiscard]] std::string text_of(const Way& way) const;
+  void recall(std::vector<std::string> calls);
+  [[nodiscard]] bool is_pause(Nanos period);
   void watch();
   void follow_trial(Nanos period);
   void begin_trial();
@@ -91,6 +99,8 @@ class Tuner {
   std::optional<Trial> trial_;  // of other_
   Way other_;
   std::deque<Nanos> recent_;  // periods of passes with best_
+  int pauses_ = 0;            // in a row
+  std::deque<Known> known_;   // other steps
   std::deque<Nanos> exposed_;
   Nanos pass_began_ = 0;              // 0: none since the plan began
   bool is_allowed_ = false;           // by the backends of the step
