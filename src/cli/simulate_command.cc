@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -8,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
+#include "rueda/schedule/algorithm.h"
 #include "simulate/simulate.h"
 #include "simulate/validate.h"
 #include "timeline/output_file.h"
@@ -144,7 +146,19 @@ Status take_chunk(const RawSimulate& raw, simulate::Request& request) {
           fmt::format("--chunk: {} is not from 1KiB to 1GiB, the range of RUEDA_CHUNK_BYTES", raw.chunk)};
 }
 
+Status check_algorithm(const std::string& name) {
+  std::vector<std::string_view> known;
+  for (const schedule::Algorithm& one : schedule::algorithms())
+    if (one.what == Collective::kAllreduce) known.push_back(one.name);
+  if (name.empty() || std::ranges::find(known, name) != known.end()) return Status::ok();
+  std::ranges::sort(known);
+  return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
+}
+
 Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
+  if (!raw.cluster.empty() && raw.hosts != 0)
+    return {Code::kInvalidArgument,
+            "--cluster and --hosts both say which hosts there are; leave one of them out"};
   if (raw.cluster.empty() == (raw.hosts == 0))
     return {Code::kInvalidArgument, "give --cluster FILE, or --hosts N for hosts that are alike"};
   Result<simulate::Cluster> cluster =
@@ -174,6 +188,8 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
     if (!tiers.is_ok()) return {Code::kInvalidArgument, "--tiers: " + tiers.status().why};
     changes.tiers = std::move(tiers).value();
   }
+  if (std::isnan(raw.latency_us))
+    return {Code::kInvalidArgument, "--latency: nan is no number of microseconds; write 20"};
   if (raw.latency_us >= 0) changes.latency_us = raw.latency_us;
   if (raw.per_host > 0) changes.per_host = raw.per_host;
   if (raw.rdma) changes.kind = "rdma";
@@ -229,6 +245,7 @@ Status take_servers(const RawSimulate& raw, simulate::Request& request) {
 Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
   if (const Status status = take_cluster(raw, request); !status.is_ok()) return status;
   if (const Status status = take_changes(raw, request); !status.is_ok()) return status;
+  if (const Status status = check_algorithm(request.algorithm); !status.is_ok()) return status;
   Result<workload::Model> model = workload::find_model(raw.model);
   if (!model.is_ok()) return model.status();
   request.model = workload::stretched(std::move(model).value(), raw.compute_ms, raw.dilation);

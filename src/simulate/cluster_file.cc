@@ -214,6 +214,8 @@ Cluster parse_preflight(Reader& reader, const Json& root) {
     rates.push_back(rate);
     cluster.links.push_back(std::move(link));
   }
+  if (rates.empty() && cluster.hosts.size() > 1)
+    reader.refuse("that preflight measured no link between its hosts; run rueda preflight again");
   if (!rates.empty()) cluster.rate_bits = median(rates);
   if (!latencies.empty()) cluster.latency_us = median(latencies);
   const int ranks = reader.whole(root, "ranks", 1, kMostRanks, 1),

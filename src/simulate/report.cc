@@ -121,6 +121,10 @@ std::string page(const Report& report) {
       fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
                   request.cluster.source, links_text(request));
+  if (const int world = request.model.world; world > 0)
+    text +=
+        fmt::format("the workload is of a job of {}; what a rank computes is taken to be the same here\n\n",
+                    world == 1 ? "one rank" : fmt::format("{} ranks", world));
   text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
                       "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
                       "slowdown", "buckets");

@@ -21,10 +21,10 @@ net = model()
 
 LOST = """
 optimizer = {optimizer}
-train(net, optimizer, 2)
-if hvd.rank() == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
 with pytest.raises(hvd.HorovodInternalError, match="ank 1"):
+    train(net, optimizer, 2)
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     train(net, optimizer, 9)
 with pytest.raises(hvd.HorovodInternalError):
     train(net, optimizer, 9)  # a second attempt says why as well

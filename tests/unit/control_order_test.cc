@@ -238,6 +238,20 @@ TEST_F(DispatchOrder, a_bucket_is_cancelled_by_its_number_whether_it_runs_or_wai
   EXPECT_TRUE(order_.is_idle());
 }
 
+// A plan with other buckets may begin while the last bucket of the one before still runs here.
+TEST_F(DispatchOrder, a_bucket_of_the_plan_before_is_neither_cancelled_nor_paused_with_the_plan) {
+  plan("a.old", 11);
+  settle();
+  order_.set_generation(2);
+  EXPECT_EQ(order_.first_open_bucket(99), 99);
+  EXPECT_THAT(order_.pause(), IsEmpty());
+  EXPECT_THAT(order_.resume(), IsEmpty());
+  plan("a.new", 11);
+  EXPECT_EQ(order_.first_open_bucket(99), 11);
+  EXPECT_EQ(order_.cancel(11).what, What::kForget) << "the new one waits";
+  EXPECT_FALSE(order_.running().front().is_cancelled);
+}
+
 TEST_F(DispatchOrder, nothing_starts_while_a_cancelled_bucket_still_uses_its_tensors_but_discarding_does) {
   plan("a1", 0);
   settle();

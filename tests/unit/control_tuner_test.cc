@@ -223,6 +223,35 @@ TEST_F(Job, knows_the_buckets_of_steps_that_take_turns_and_overlooks_pauses) {
   }
 }
 
+// Numbers in names grow while a plan runs, and members of other sets may be anywhere.
+TEST_F(Job, is_left_alone_where_names_have_numbers_or_calls_are_not_of_the_world) {
+  const auto changes_with = [this](const std::function<void(SeenTensor&)>& change) {
+    std::vector<SeenTensor> step = step_;
+    change(step.back());
+    buckets_ = tuner_.learned(step, {{1, {0, 1}}});
+    changes_ = 0;
+    train(5000, each);
+    return changes_;
+  };
+  EXPECT_GT(changes_with([](SeenTensor&) {}), 0);
+  EXPECT_EQ(changes_with([](SeenTensor& one) { one.bucket.entries[0].numbered_at = 1; }), 0);
+  EXPECT_EQ(changes_with([](SeenTensor& one) { one.bucket.process_set = 1; }), 0);
+}
+
+TEST_F(Job, is_not_disturbed_for_ever_where_plans_end_within_a_trial) {
+  train(200, each);
+  for (int plan = 0; plan < 200; ++plan) {
+    buckets_ = tuner_.learned(step_, {});
+    train(40, each);
+  }
+  changes_ = 0;
+  for (int plan = 0; plan < 20; ++plan) {
+    buckets_ = tuner_.learned(step_, {});
+    train(40, each);
+  }
+  EXPECT_EQ(changes_, 0);
+}
+
 // Tensors of another set stand between those that are computed to be in one bucket.
 TEST(Buckets, are_no_larger_than_they_may_be_where_sets_take_turns) {
   std::vector<SeenTensor> step;

@@ -125,7 +125,7 @@ bool Order::ended(OrderKey key) {
 std::vector<OrderKey> Order::open_buckets() const {
   std::vector<OrderKey> open;
   for (const Ordered& one : running_)
-    if (one.is_open_bucket()) open.push_back(one.key);
+    if (is_open(one)) open.push_back(one.key);
   return open;
 }
 
@@ -140,8 +140,8 @@ std::vector<OrderKey> Order::resume() {
 }
 
 OrderAction Order::cancel(int64_t number) {
-  const auto is_it = [number](const Ordered& one) {
-    return one.is_open_bucket() && std::cmp_equal(one.place, number);
+  const auto is_it = [this, number](const Ordered& one) {
+    return is_open(one) && std::cmp_equal(one.place, number);
   };
   for (size_t at = head_; at < queue_.size(); ++at)
     if (is_it(queue_[at])) return take(at, What::kForget);
@@ -174,7 +174,7 @@ OrderAction Order::opening() const {
 int64_t Order::first_open_bucket(int64_t none) const {
   int64_t first = none;
   const auto look_at = [&](const Ordered& one) {
-    if (one.is_open_bucket()) first = std::min(first, static_cast<int64_t>(one.place));
+    if (is_open(one)) first = std::min(first, static_cast<int64_t>(one.place));
   };
   std::ranges::for_each(running_, look_at);
   std::ranges::for_each(waiting(), look_at);

@@ -124,6 +124,10 @@ class Order {
   [[nodiscard]] bool is_held_up(const Ordered& one) const;
   // The response at this place of the queue leaves it.
   OrderAction take(size_t at, What what);
+  // Of the plan that runs; of one before it all ranks have started those that are left.
+  [[nodiscard]] bool is_open(const Ordered& one) const {
+    return one.is_open_bucket() && one.generation == generation_;
+  }
   [[nodiscard]] std::vector<OrderKey> open_buckets() const;
 
   size_t backends_;

@@ -75,7 +75,7 @@ PlannerActions PlanMaker::between_passes(const PlanReport& here, Nanos submitted
 }
 
 PlannerActions PlanMaker::on_depart(const PlanReport& departed) {
-  if (departed.plan_number == ledger_.plan_number()) is_changing_ = false;  // it would end again at once
+  if (departed.plan_number == ledger_.plan_number()) keep_ended();  // another would end again at once
   if (!ledger_.depart(departed.plan_number)) return {};
   return {FreezeAll{.news = departed}};
 }
@@ -91,9 +91,10 @@ Result<PlannerActions> PlanMaker::on_position(Rank from, const PlanReport& posit
   responses.emplace_back(
       PlanEnd{.runs = std::move(end->runs), .flows = std::move(end->flows), .is_change = is_change});
   if (is_change) {
+    passes_before_ += passes;
     announce(tuner_.next(), SetMembers(planned_sets_), responses);
   } else {
-    learner_.plan_ended(passes);
+    learner_.plan_ended(std::exchange(passes_before_, 0) + passes);
     tuner_.plan_over();
   }
   return PlannerActions{Respond{.responses = std::move(responses)}};

@@ -44,6 +44,9 @@ class PlanMaker {
   // How many plans a rank has seen begin that has heard of all of them.
   [[nodiscard]] int64_t plans_announced() const { return plans_announced_; }
 
+  // If the plan ends for other buckets, none begins after it.
+  void keep_ended() { is_changing_ = false; }
+
   // ---- of the plan on rank 0, for the tuner ----
   void pass_begins(Nanos now) {
     if (options_.may_plan) tuner_.pass_begins(now);
@@ -62,9 +65,10 @@ class PlanMaker {
   Tuner tuner_;
   PlanLedger ledger_;
   int64_t plans_announced_ = 0;
-  SetMembers planned_sets_;   // of the plan that is active
-  bool is_changing_ = false;  // it ends so that one with other buckets begins
-  int64_t told_at_ = 0;       // between which passes the tuner was told last: here.started
+  SetMembers planned_sets_;    // of the plan that is active
+  bool is_changing_ = false;   // it ends so that one with other buckets begins
+  int64_t passes_before_ = 0;  // of plans that have ended so, one after the other
+  int64_t told_at_ = 0;        // between which passes the tuner was told last: here.started
 };
 
 }  // namespace rueda::control

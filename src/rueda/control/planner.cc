@@ -94,6 +94,7 @@ Planner::Decision Planner::submitted(OperationId operation, std::vector<Request>
 }
 
 PlannerActions Planner::depart(const std::string& why) {
+  maker_.keep_ended();
   if (!runner_.is_open()) return {};
   runner_.freeze();
   return {TellDeparture{.news = news(), .why = why}};

@@ -1,9 +1,9 @@
 // Whether a step is shorter another way: blocks of passes, by turns as it is (A) and the other way (B), each
 // B between two As, so that a job whose speed drifts deceives nobody. Pure; time comes in.
 //
-// It ends after 5 pairs if all say the same, and after 8 if 7 do (a sign test: below 5 % by chance); the
-// median gain must be worth a change. Two pairs that say no end it at once, and so does a B that is clearly
-// longer after three passes.
+// It ends after 5 pairs if all say the same, and after 8 if 7 do (a sign test: by chance some 5 % of ways
+// that change nothing would pass); so the median gain must be worth a change as well. Two pairs that say no
+// end it at once, and so does a B that is clearly longer after three passes.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ class Trial {
   [[nodiscard]] State state() const { return state_; }
   // kOther was put off; these are the last passes as it is.
   void put_off(std::vector<Nanos> before) { before_ = median_of(std::move(before)); }
-  // A pass has run the way that state() said, and took so long. Not to be told: the first one after a change.
+  // A pass has run the way that state() said, and took so long. Not to be told: the one in which that
+  // changed.
   void passed(Nanos period);
 
   [[nodiscard]] double gain() const;  // the median of the pairs; 0 before the first

@@ -9,15 +9,17 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kRecent = 20;          // passes
-constexpr size_t kMostTensors = 2048;   // of a step whose buckets are computed
+constexpr size_t kMostPlanned = 1 << 14;          // tensors of a step that is tuned
+constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a tensor
+constexpr size_t kMostTensors = 2048;             // of a step whose buckets are computed
 constexpr double kLeastExposed = 0.01;  // of a pass; else communication is hidden, and buckets change nothing
 constexpr double kDrift = 0.2;
-constexpr int kPause = 5;         // times as long as a usual pass
-constexpr int kMostPauses = 3;    // in a row
-constexpr size_t kMostKnown = 8;  // steps of one job
-constexpr int kFar = 4;           // a look beyond the neighbours: sixteen times the size
-constexpr int kMostSteps = 6;     // away from the size and the costs of a call at the beginning
+constexpr int kPause = 5;            // times as long as a usual pass
+constexpr int kMostInterrupted = 2;  // trials of one way
+constexpr int kMostPauses = 3;       // in a row
+constexpr size_t kMostKnown = 8;     // steps of one job
+constexpr int kFar = 4;              // a look beyond the neighbours: sixteen times the size
+constexpr int kMostSteps = 6;        // away from the size and the costs of a call at the beginning
 
 // Equal for the same calls in any order: that of answers varies from step to step.
 std::vector<std::string> calls_of(const std::vector<SeenTensor>& step) {
@@ -38,6 +40,20 @@ std::string size_text(int64_t bytes) {
 
 }  // namespace
 
+void RecentTimes::push(Nanos time) {
+  times_[pushed_++ % kMost] = time;
+  if (pushed_ > kMost && pushed_ % kLookEvery != 0) return;
+  std::array<Nanos, kMost> sorted = times_;
+  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(pushed_, kMost));
+  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  median_ = *middle;
+}
+
+std::vector<Nanos> RecentTimes::all() const {
+  return {times_.begin(), times_.begin() + static_cast<std::ptrdiff_t>(std::min(pushed_, kMost))};
+}
+
 std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMembers& sets) {
   plan_over();
   step_ = std::move(step);
@@ -50,10 +66,18 @@ std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMember
   recall(calls_of(step_));
   running_ = wanted_ = best_;
   std::vector<Bucket> buckets = buckets_of(best_);
-  is_allowed_ = options_.may_change_bits || std::ranges::all_of(buckets, [this](const Bucket& bucket) {
-                  return limits_.traits_of(bucket.process_set, bucket).keeps_order;
-                });
+  is_allowed_ = is_tunable();
   return buckets;
+}
+
+// Ranks outside a process set may be many passes away when rank 0 stands between two, and numbers in names
+// grow while a plan runs.
+bool Tuner::is_tunable() const {
+  return step_.size() <= kMostPlanned && std::ranges::all_of(step_, [this](const SeenTensor& tensor) {
+           const Bucket& bucket = tensor.bucket;
+           return bucket.process_set == 0 && tensor.entry().numbered_at == 0 && tensor.bytes <= kMostBytes &&
+                  (options_.may_change_bits || limits_.traits_of(0, bucket).keeps_order);
+         });
 }
 
 // A job that trains and evaluates by turns has two steps.
@@ -123,42 +147,43 @@ void Tuner::pass_begins(Nanos now) {
   if (is_pause(period)) return;
   trained_ += period;
   if (std::exchange(is_first_, false)) {
-    const Nanos cost = recent_.empty() ? 0 : std::max<Nanos>(period - median_of(recent()), 0);
+    const Nanos cost = recent_.is_empty() ? 0 : std::max<Nanos>(period - recent_.median(), 0);
     lost_ += cost;
     change_cost_ = (change_cost_ + cost) / 2;
   } else {
-    if (running_ == best_) recent_.push_back(period);
-    if (recent_.size() > kRecent) recent_.pop_front();
+    if (running_ == best_) recent_.push(period);
     trial_ ? follow_trial(period) : watch();
   }
   if (trial_ && running_ == other_ && !is_within_budget(0)) end_trial(false);
 }
 
 void Tuner::exposed(Nanos time) {
-  if (!options_.is_on || !is_allowed_) return;
-  exposed_.push_back(time);
-  if (exposed_.size() > kRecent) exposed_.pop_front();
+  if (options_.is_on && is_allowed_) exposed_.push(time);
 }
 
 // A pass that evaluates, saves or waits for data first says nothing of buckets. Several in a row are no
 // pauses: the job has become slower.
 bool Tuner::is_pause(Nanos period) {
-  if (recent_.empty() || period < kPause * median_of(recent())) {
+  if (recent_.is_empty() || period < kPause * recent_.median()) {
     pauses_ = 0;
     return false;
   }
+  if (running_ != best_) lose(kPause * recent_.median());
   if (++pauses_ < kMostPauses) return true;
   pauses_ = 0;
-  recent_.clear();
   if (trial_) end_trial(false);
+  recent_.clear();
   return true;
 }
 
+// A pass with buckets that are on trial has taken so long.
+void Tuner::lose(Nanos period) { lost_ += std::max<Nanos>(period - recent_.median(), 0); }
+
 void Tuner::watch() {
-  if (trained_ < options_.settle || recent_.size() < kRecent || exposed_.size() < kRecent) return;
-  const Nanos period = median_of(recent());
-  const auto hidden = static_cast<Nanos>(kLeastExposed * static_cast<double>(period));
-  if (median_of({exposed_.begin(), exposed_.end()}) < hidden) return;
+  if (wants_change() || running_ != best_) return;
+  if (trained_ < options_.settle || !recent_.is_full() || !exposed_.is_full()) return;
+  const auto hidden = static_cast<Nanos>(kLeastExposed * static_cast<double>(recent_.median()));
+  if (exposed_.median() < hidden) return;
   if (settled_ != 0 && has_drifted()) {
     tried_.clear();
     settled_ = 0;
@@ -167,7 +192,7 @@ void Tuner::watch() {
 }
 
 bool Tuner::has_drifted() const {
-  const auto now = static_cast<double>(median_of(recent())), then = static_cast<double>(settled_);
+  const auto now = static_cast<double>(recent_.median()), then = static_cast<double>(settled_);
   return now > (1 + kDrift) * then || now < (1 - kDrift) * then;
 }
 
@@ -196,22 +221,26 @@ std::optional<Tuner::Way> Tuner::candidate() const {
   return std::nullopt;
 }
 
+// To find a candidate takes time, so it is not asked for before one can be tried.
 void Tuner::begin_trial() {
-  const Trial::Options& trial = options_.trial;
+  Trial begun(options_.trial, recent_.all());
+  if (!is_within_budget(begun.next_loss() + 2 * change_cost_)) return;
   const std::optional<Way> way = candidate();
   if (!way) {
-    settled_ = median_of(recent());
+    settled_ = recent_.median();
     return;
   }
-  Trial begun(trial, recent());
-  if (!is_within_budget(begun.next_loss() + 2 * change_cost_)) return;
+  if (*way != other_) interrupted_ = 0;
   trial_ = begun;
   wanted_ = other_ = *way;
 }
 
 void Tuner::follow_trial(Nanos period) {
   using State = Trial::State;
-  if (wants_change()) return;  // it was asked for and has not happened yet
+  if (wants_change()) {  // it was asked for and has not happened yet
+    if (running_ != best_) lose(period);
+    return;
+  }
   const bool is_due = trial_->state() == State::kOther ? running_ == other_ : running_ == best_;
   const Nanos lost_before = trial_->loss();
   if (is_due) trial_->passed(period);
@@ -219,7 +248,7 @@ void Tuner::follow_trial(Nanos period) {
   switch (trial_->state()) {
     case State::kOther:
       if (running_ == other_ || !is_within_budget(trial_->next_loss() + 2 * change_cost_)) return;
-      trial_->put_off(recent());
+      trial_->put_off(recent_.all());
       wanted_ = other_;
       return;
     case State::kAsIs:
@@ -238,7 +267,7 @@ void Tuner::end_trial(bool is_better) {
                    .buckets = buckets_of(other_).size(),
                    .gain = trial_->gain(),
                    .is_better = is_better,
-                   .period = recent_.empty() ? 0 : median_of(recent())});
+                   .period = recent_.median()});
   if (is_better) {
     best_ = other_;
     recent_.clear();
@@ -255,6 +284,8 @@ std::vector<Bucket> Tuner::next() {
 }
 
 void Tuner::plan_over() {
+  // Plans that end so soon leave no time for this one.
+  if (trial_ && ++interrupted_ >= kMostInterrupted) tried_.insert(other_);
   trial_.reset();
   running_ = wanted_ = best_;
   is_first_ = true;

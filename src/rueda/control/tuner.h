@@ -10,6 +10,7 @@
 // When nothing near is better it rests, until steps become a fifth longer or shorter.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -24,6 +25,23 @@
 #include "rueda/control/trial.h"
 
 namespace rueda::control {
+
+// The last times of something, without allocating. The median is of some pushes ago at most.
+class RecentTimes {
+ public:
+  void push(Nanos time);
+  void clear() { *this = {}; }
+  [[nodiscard]] bool is_empty() const { return pushed_ == 0; }
+  [[nodiscard]] bool is_full() const { return pushed_ >= kMost; }
+  [[nodiscard]] Nanos median() const { return median_; }
+  [[nodiscard]] std::vector<Nanos> all() const;
+
+ private:
+  static constexpr size_t kMost = 20, kLookEvery = 4;
+  std::array<Nanos, kMost> times_{};
+  size_t pushed_ = 0;
+  Nanos median_ = 0;
+};
 
 class Tuner {
  public:
@@ -79,6 +97,8 @@ class Tuner {
   [[nodiscard]] std::string text_of(const Way& way) const;
   void recall(std::vector<std::string> calls);
   [[nodiscard]] bool is_pause(Nanos period);
+  [[nodiscard]] bool is_tunable() const;
+  void lose(Nanos period);
   void watch();
   void follow_trial(Nanos period);
   void begin_trial();
@@ -86,7 +106,6 @@ class Tuner {
   [[nodiscard]] bool is_within_budget(Nanos loss) const;
   [[nodiscard]] bool has_drifted() const;
   [[nodiscard]] std::optional<Way> candidate() const;
-  [[nodiscard]] std::vector<Nanos> recent() const { return {recent_.begin(), recent_.end()}; }
 
   Options options_;
   BucketLimits limits_;
@@ -98,10 +117,11 @@ class Tuner {
   std::set<Way> tried_;         // beside best_
   std::optional<Trial> trial_;  // of other_
   Way other_;
-  std::deque<Nanos> recent_;  // periods of passes with best_
-  int pauses_ = 0;            // in a row
-  std::deque<Known> known_;   // other steps
-  std::deque<Nanos> exposed_;
+  RecentTimes recent_;       // periods of passes with best_
+  int pauses_ = 0;           // in a row
+  std::deque<Known> known_;  // other steps
+  RecentTimes exposed_;
+  int interrupted_ = 0;               // trials of other_, by the end of the plan
   Nanos pass_began_ = 0;              // 0: none since the plan began
   bool is_allowed_ = false;           // by the backends of the step
   bool is_first_ = true;              // the pass that has begun is the first one since buckets changed

@@ -51,6 +51,7 @@ class DeviceMpiBackend final : public Backend {
   [[nodiscard]] std::string_view gpu_operations() const override { return "mpi"; }
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
+  [[nodiscard]] bool keeps_order() const override { return false; }
   [[nodiscard]] bool has_room(uint64_t /*order*/) const override { return state_ == CallState::kIdle; }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
