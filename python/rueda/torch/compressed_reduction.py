@@ -17,9 +17,9 @@ from rueda.torch.gathers import allgather_async
 from rueda.torch.pending_gradients import PendingGradient, Settings
 from rueda.torch.reductions import start_allreduce_
 
-# How long the first exchanges of gradients wait for one another before those that have ended go on. All have
-# been started by then, unless ranks use different parameters and read them before synchronize().
-PATIENCE_S = 1.0
+# Gradients whose exchange has ended wait for the others, and go on without them if none of those ends for so
+# long: ranks that use different parameters, and read them before synchronize(), have not started the same.
+PATIENCE_S = 2.0
 INTERRUPTED = "The compression of gradient {name} was interrupted, so its sum is lost; compute it again."
 
 
@@ -112,7 +112,17 @@ def advance_all(reductions: Iterable[object]) -> None:
     """
     pending = [one for one in reductions if isinstance(one, CompressedReduction) and not one.is_complete]
     while pending:
-        deadline = time.monotonic() + PATIENCE_S
-        for one in [one for one in pending if one.ends_by(deadline)]:
+        for one in _ended(pending):
             one.advance()
         pending = [one for one in pending if not one.is_complete]
+
+
+def _ended(pending: list[CompressedReduction]) -> list[CompressedReduction]:
+    """Those whose exchange has ended, once all have, or none has ended for a while."""
+    ended = []
+    deadline = time.monotonic() + PATIENCE_S
+    for one in pending:
+        if one.ends_by(deadline):
+            ended.append(one)
+            deadline = time.monotonic() + PATIENCE_S
+    return ended
