@@ -246,3 +246,16 @@ def reduce_rest(made, optimizer, gradients):
     backward(made, gradients)
     optimizer.step()
     return {name: one.grad.clone() for name, one in made.items()}
+
+
+@on_every_rank
+def test_ranks_that_draw_other_numbers_first_have_equal_bits():
+    """As processors do on which torch.randn rounds otherwise."""
+    made = parameters()
+    compression = COMPRESSORS["powersgd"]()
+    optimizer = optimizer_of(made, compression)
+    draws = torch.Generator().manual_seed(hvd.rank())
+    compression._first = {"matrix": torch.randn(10, 2, generator=draws)}
+    for _ in range(5):
+        reduced = reduce(made, optimizer, gradients_of(draws, ["matrix"]))
+        assert equal_everywhere(reduced["matrix"])

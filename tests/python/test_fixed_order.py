@@ -24,7 +24,7 @@ def sum_by_hand(numbers):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64, 1000])
 def test_sums_have_one_order(rows):
-    numbers = drawn(rows, 3).double()
+    numbers = drawn(rows, 3).double() / 3  # so that sums must be rounded
     expected = [sum_by_hand(column.tolist()) for column in numbers.t()]
     assert sum_of_rows(numbers).tolist() == expected
     assert sum_of_rows(numbers.t().contiguous().t()).tolist() == expected
@@ -68,7 +68,9 @@ def test_what_is_not_finite_stays_so():
 
 
 def test_a_product_is_the_sum_of_its_ranks_in_order():
-    left, right = drawn(5, 3), drawn(7, 3, seed=1)
-    expected = left[:, :1] * right[:, 0] + left[:, 1:2] * right[:, 1] + left[:, 2:] * right[:, 2]
+    left, right = drawn(200, 9), drawn(300, 9, seed=1)
+    expected = left[:, :1] * right[:, 0]
+    for index in range(1, 9):
+        expected = expected + left[:, index : index + 1] * right[:, index]
     assert torch.equal(product(left, right), expected)
-    assert torch.allclose(product(left, right), left @ right.t(), atol=1e-6)
+    assert torch.allclose(product(left, right), left @ right.t(), atol=1e-5)
