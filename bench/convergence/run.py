@@ -1,6 +1,7 @@
 """Does a method that sends less learn as much? Test accuracy against DistributedOptimizer, in paired runs.
 
     python bench/convergence/run.py --methods local diloco silent --seeds 1 2 3 4 5 --epochs 10
+    python bench/convergence/run.py --methods powersgd topk topk-starved --seeds 1 2 3 4 5
     python bench/convergence/run.py --epochs 1 --images 6000 --seeds 1 2          # a short look
 
 Each seed gives every method the same first weights and the same order of images, so the differences are those

@@ -28,11 +28,23 @@ def names(model: torch.nn.Module) -> Any:
     return model.named_parameters()
 
 
+def compressed(compression: Any) -> Wrap:
+    """Gradients of all ranks, by a compressor with state. compression: makes one."""
+    return lambda o, m, every: hvd.DistributedOptimizer(o, names(m), compression=compression())
+
+
 # Those that take one step with the gradients of all ranks; their learning rate grows with the ranks.
 TOGETHER: Dict[str, Wrap] = {
     "plain": lambda o, m, every: hvd.DistributedOptimizer(o, names(m)),
     "cross-step": lambda o, m, every: hvd.DistributedOptimizer(o, names(m), cross_step=True, model=m),
     "fp16": lambda o, m, every: hvd.DistributedOptimizer(o, names(m), compression=hvd.Compression.fp16),
+    "powersgd": compressed(lambda: hvd.PowerSGD(rank=4)),
+    "powersgd-1": compressed(lambda: hvd.PowerSGD(rank=1)),
+    "powersgd-late": compressed(lambda: hvd.PowerSGD(rank=4, start_after=100)),
+    "topk": compressed(lambda: hvd.TopK(ratio=0.01)),
+    "topk-late": compressed(lambda: hvd.TopK(ratio=0.01, start_after=100)),
+    # The control of the compressors, which must lose.
+    "topk-starved": compressed(lambda: hvd.TopK(ratio=0.001, error_feedback=False)),
     "sharded": lambda o, m, every: hvd.ShardedOptimizer(o, names(m), model=m),
 }
 # Those whose ranks step alone most of the time. "silent" never communicates: the control that must lose.

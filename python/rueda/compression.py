@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import abc
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -57,3 +61,68 @@ class CastCompressor(Compressor):
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
         """The tensor in its original type."""
         return tensor if ctx is None else cls.cast(tensor, ctx)
+
+
+@dataclass(frozen=True)
+class Team:
+    """The ranks that combine a tensor, as a compressor with state sees them."""
+
+    rank: int  # of this process among them
+    ranks: int
+    divisor: int  # of the sum: `ranks` for an average, 1 for a sum
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a compressor with state wants to travel next: tensors, each with the end of its name.
+
+    They are combined in place as the optimizer combines gradients (summed or averaged), or gathered: then
+    each has one row, and the rows of all ranks come back in rank order.
+    """
+
+    tensors: Sequence[tuple[str, Any]]
+    is_gathered: bool = False
+
+
+class StatefulCompressor(abc.ABC):
+    """Base of compressors that keep something of each tensor from step to step: pass an object of a subclass
+    as `compression` of DistributedOptimizer. State belongs to names of tensors, not to buckets.
+    """
+
+    _owner: Callable[[], object] | None = None
+
+    @abc.abstractmethod
+    def reduce(self, name: str, tensor: Any, team: Team) -> Generator[Exchange, list[Any], Any]:
+        """A generator that yields each Exchange in turn, gets the tensors that come back, and returns the
+        combined tensor, which must have equal bits on all ranks.
+
+        All ranks must yield the same names. What follows a `yield` runs only if the exchange succeeded, so
+        state that changes after the last one is as it was when a step fails. `tensor` may be changed.
+        """
+
+    @abc.abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold, of this rank."""
+
+    @abc.abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from what state_dict() returned; {}: starts anew. Raises ValueError and changes nothing
+        if that is of another compressor.
+        """
+
+    def check_state(self, state: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:  # noqa: B027
+        """Raises ValueError unless load_state_dict would take the state, for tensors of these shapes."""
+
+    def shared_state(self) -> dict[str, Any]:
+        """The part of state_dict() that must be equal on all ranks, for broadcast_optimizer_state."""
+        return {}
+
+    def load_shared_state(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Takes what shared_state() returned on another rank."""
+
+    def belong_to(self, owner: object) -> None:
+        """Raises ValueError if another optimizer uses this compressor: names of tensors may be the same."""
+        if self._owner is not None and self._owner() not in (None, owner):
+            kind = type(self).__name__
+            raise ValueError(f"This {kind} belongs to another optimizer; make one {kind} for each optimizer.")
+        self._owner = weakref.ref(owner)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
+from rueda.compression import StatefulCompressor
 from rueda.numbering import numbers
 from rueda.policy import check_factors, check_name, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
@@ -235,6 +236,11 @@ def process_set_id(process_set: ProcessSet, kind: str) -> int:
 
 def check_compression(compression: Any) -> None:
     """Raises ValueError for anything that cannot compress, such as the name of a compression."""
+    if isinstance(compression, StatefulCompressor):
+        raise ValueError(
+            f"compression={compression!r} keeps state of each gradient, for which only PyTorch's "
+            "DistributedOptimizer has a place; use one of Compression.none, .fp16 and .bf16 here."
+        )
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
             f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "

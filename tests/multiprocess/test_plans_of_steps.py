@@ -74,6 +74,17 @@ def test_gradients_and_metrics_without_a_name():
 
 
 @on_every_rank
+def test_compressed_gradients():
+    for compression in (hvd.PowerSGD(rank=2, min_elements=100), hvd.TopK(ratio=0.1, min_elements=100)):
+        model = net()
+        options = {"compression": compression}
+        optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters(), **options)
+        check_silence(train(model, optimizer))
+        tensors = optimizer.state_dict()["compression"]["tensors"]
+        assert sum("residual" in kept for kept in tensors.values()) == 6  # the last layer's is too small
+
+
+@on_every_rank
 def test_distributed_data_parallel():
     with groups():
         model = DistributedDataParallel(net(), bucket_cap_mb=0.001)

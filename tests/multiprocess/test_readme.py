@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/quickstart.md runs as it stands there, on two ranks."""
+"""The Python in README.md and some pages of docs runs as it stands there, on two ranks."""
 
 import functools
 import importlib.util
@@ -9,7 +9,7 @@ import pytest
 from harness import ROOT, assert_all_succeed, launch
 from nursery import TENSORFLOW, fork, torch_imports
 
-PAGES = ["README.md", "docs/quickstart.md"]
+PAGES = ["README.md", "docs/quickstart.md", "docs/compression.md"]
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S)
 IMPORTS = {  # by the module that a block imports first

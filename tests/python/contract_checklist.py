@@ -6,6 +6,7 @@ missing here.
 """
 
 COLLECTIVES = "multiprocess/test_torch_collectives.py::test_"
+COMPRESSION = "multiprocess/test_torch_compression.py::test_"
 ERRORS = "multiprocess/test_torch_errors.py::test_"
 FUNCTIONS = "multiprocess/test_torch_functions.py::test_"
 GRADIENTS = "multiprocess/test_torch_gradients.py::test_"
@@ -61,6 +62,8 @@ TORCH = {
     "LocalSGD": LOCAL + "ranks_agree_after_so_many_steps_and_not_before",
     "DistributedOptimizer": OPTIMIZER + "loss_curve_equals_one_process_with_the_whole_batch",
     "ShardedOptimizer": SHARDED + "fifty_steps_give_the_bits_of_the_optimizer_that_is_not_sharded",
+    "PowerSGD": COMPRESSION + "each_step_of_powersgd_equals_one_in_a_single_process",
+    "TopK": COMPRESSION + "steps_of_topk_have_the_bits_of_a_single_process",
     "SyncBatchNorm": GRADIENTS + "sync_batch_norm_equals_batch_norm_over_the_whole_batch",
     "allreduce": COLLECTIVES + "allreduce_sums_every_dtype_and_shape",
     "allreduce_async": COLLECTIVES + "async_handles_poll_and_synchronize_once",

@@ -20,10 +20,13 @@ from rueda.torch.functions import *  # noqa: F403
 from rueda.torch.local_steps import LocalSGD
 from rueda.torch.mpi_ops import *  # noqa: F403
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.powersgd import PowerSGD
 from rueda.torch.sharded_optimizer import ShardedOptimizer
 from rueda.torch.sync_batch_norm import SyncBatchNorm
+from rueda.torch.topk import TopK
 
 __all__ = ["Compression", "DiLoCo", "DistributedOptimizer", "LocalSGD", "ShardedOptimizer", "SyncBatchNorm"]
+__all__ += ["PowerSGD", "TopK"]
 __all__ += functions.__all__
 __all__ += mpi_ops.__all__
 __all__.remove("handle_average_backwards_compatibility")  # of mpi_ops alone, as in Horovod

@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
+from rueda.compression import StatefulCompressor
 from rueda.operations import check_compression
-from rueda.policy import OPS, Adasum, check_passes, check_predivide
+from rueda.policy import OPS, Adasum, Average, Sum, check_op, check_passes, check_predivide
+from rueda.process_sets import ProcessSet
+from rueda.torch.compression import Compression, Compressor
 
 OTHER_MODEL = (
     "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
@@ -24,6 +27,25 @@ def check_reduction(compression: Any, op: int, predivide: float, passes: int) ->
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     check_predivide(op, predivide)
     check_passes(passes)
+
+
+def split_compression(
+    compression: Any, op: int, cross_step: bool
+) -> tuple[type[Compressor], StatefulCompressor | None]:
+    """The compressor of the usual kind, and the one with state if that is what was given. Raises ValueError
+    or TypeError if one with state cannot combine gradients so.
+    """
+    if isinstance(compression, type) and issubclass(compression, StatefulCompressor):
+        name = compression.__name__
+        raise TypeError(f"compression must be an object of class {name}, not the class; write {name}(...).")
+    if not isinstance(compression, StatefulCompressor):
+        return compression, None
+    check_op(op, (Average, Sum), f"compression={compression!r}")
+    if cross_step:
+        raise ValueError(
+            f"compression={compression!r} needs all gradients at once; use it with cross_step=False."
+        )
+    return Compression.none, compression
 
 
 def check_groups(groups: Any) -> None:
@@ -46,10 +68,26 @@ def check_groups(groups: Any) -> None:
         raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
 
 
+def check_kinds(optimizer: Any, process_set: Any) -> None:
+    """Raises TypeError if one of these is something else."""
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+
+
 def check_cross_step(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
+    cross_step: bool,
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module | None,
+    op: int,
+    groups: Any,
 ) -> None:
-    """Raises ValueError if step() cannot return while gradients are being reduced."""
+    """Raises ValueError if step() cannot return while gradients are being reduced, and is to."""
+    if not cross_step:
+        if model is not None:
+            raise ValueError("model is for cross_step=True only; leave it out.")
+        return
     if not isinstance(model, torch.nn.Module):
         raise ValueError(NO_MODEL)
     mine = set(model.parameters())

@@ -137,6 +137,9 @@ def broadcast_optimizer_state(
     mine = _describe(optimizer) if basics.rank() == root_rank else None
     layout = broadcast_object(mine, root_rank, "optimizer_state.layout", process_set)
     _apply_options(optimizer, layout["options"])
+    compressor = getattr(optimizer, "_compressor", None)
+    if compressor is not None and layout["compression"] is not None and basics.rank() != root_rank:
+        compressor.load_shared_state(layout["compression"])
     _send_state(optimizer, layout["state"], root_rank, process_set)
 
 
@@ -181,7 +184,9 @@ def _describe(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
             else:
                 entry[key] = ("value", value)
         state.append(entry)
-    return {"options": options, "state": state}
+    compressor = getattr(optimizer, "_compressor", None)
+    shared = None if compressor is None else compressor.shared_state()
+    return {"options": options, "state": state, "compression": shared}
 
 
 def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any]]) -> None:

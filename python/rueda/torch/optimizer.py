@@ -11,12 +11,19 @@ from typing import Any
 import torch
 
 from rueda.basics import basics, is_enabled
+from rueda.compression import StatefulCompressor
 from rueda.errors import HorovodInternalError
 from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.steps import mark_step
 from rueda.torch.adasum_optimizer import AdasumMixin
-from rueda.torch.arguments import check_cross_step, check_groups, check_reduction
+from rueda.torch.arguments import (
+    check_cross_step,
+    check_groups,
+    check_kinds,
+    check_reduction,
+    split_compression,
+)
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
 from rueda.torch.naming import default_names, name_parameters
@@ -31,6 +38,7 @@ TWICE = (
 NO_CLOSURE = (
     "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
 )
+COMPRESSION = "compression"  # the key of a compressor's state in state_dict()
 # The module that classes of wrapped optimizers show. Programs recognise Horovod's classes by it, so the alias
 # package puts its own name here.
 class_module = __name__
@@ -44,6 +52,7 @@ class DistributedMixin(torch.optim.Optimizer):
     _synchronized: bool
     _parameter_names: dict[torch.Tensor, str]  # Horovod's programs read it
     backward_passes_per_step: int
+    _compressor: StatefulCompressor | None = None
 
     def _attach(self, reducer: Reducer | None, names: dict[torch.Tensor, str], passes: int) -> None:
         self._reducer = reducer
@@ -164,13 +173,29 @@ class DistributedMixin(torch.optim.Optimizer):
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
+    def state_dict(self) -> Any:
+        """Like the wrapped optimizer's, with the state of a compressor that has one, under "compression"."""
+        state = super().state_dict()
+        if self._compressor is not None:
+            state[COMPRESSION] = self._compressor.state_dict()
+        return state
+
     def load_state_dict(self, state_dict: Any) -> None:
-        """Awaits reductions under way, whether they fail or not, forgets them and pass counts, then loads."""
+        """Awaits reductions under way, whether they fail or not, forgets them and pass counts, then loads.
+
+        A compressor with state continues from "compression", or starts anew where that is missing. Raises
+        ValueError, and changes nothing, if it is of another compressor or of parameters of other shapes.
+        """
+        if self._compressor is not None:
+            shapes = {name: tuple(one.shape) for one, name in self._parameter_names.items()}
+            self._compressor.check_state(state_dict.get(COMPRESSION, {}), shapes)
         if self._reducer is not None:
             self._reducer.reset()
         self._should_synchronize = True
         self._synchronized = False
-        super().load_state_dict(state_dict)
+        super().load_state_dict({key: part for key, part in state_dict.items() if key != COMPRESSION})
+        if self._compressor is not None:
+            self._compressor.load_state_dict(state_dict.get(COMPRESSION, {}))
 
 
 class _CrossStepMixin(DistributedMixin):
@@ -314,7 +339,7 @@ def make_reducer(
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: type[Compressor] = Compression.none,
+    compression: type[Compressor] | StatefulCompressor = Compression.none,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
@@ -332,31 +357,27 @@ def DistributedOptimizer(
     load state and build schedulers after wrapping. A gradient is reduced as soon as backward has finished it.
 
     named_parameters: (name, parameter) pairs covering every parameter, usually model.named_parameters().
-    compression: Compression.none, fp16 or bf16, for dense gradients. backward_passes_per_step: gradients of
-    so many passes are summed locally before one reduction. op: Average, Sum, Min, Max, Product or Adasum
-    (which reduces weight changes instead of gradients). gradient_predivide_factor f: multiply by 1/f before
-    and f/n after the sum. groups: number of groups, or lists of parameters, reduced as a whole. num_groups:
-    the older name. sparse_as_dense: reduce sparse gradients as dense ones. process_set: the ranks that train
-    together. cross_step: step() returns while gradients are being reduced; each parameter is updated when the
-    next forward pass comes to a module of `model` that holds it, to the same bits.
+    compression: of dense gradients: Compression.none, fp16, bf16, PowerSGD(...) or TopK(...).
+    backward_passes_per_step: gradients of so many passes are summed locally before one reduction. op:
+    Average, Sum, Min, Max, Product or Adasum (which reduces weight changes instead of gradients).
+    gradient_predivide_factor f: multiply by 1/f before and f/n after the sum. groups: number of groups, or
+    lists of parameters, reduced as a whole. num_groups: the older name. sparse_as_dense: reduce sparse
+    gradients as dense ones. process_set: the ranks that train together. cross_step: step() returns while
+    gradients are being reduced; each parameter is updated when the next forward pass comes to a module of
+    `model` that holds it, to the same bits.
     Raises ValueError for arguments that do not fit; step and synchronize raise HorovodInternalError.
 
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
     >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     """
     groups = groups_of(groups, num_groups)
+    compression, compressor = split_compression(compression, op, cross_step)
     check_reduction(compression, op, gradient_predivide_factor, backward_passes_per_step)
     check_groups(groups)
-    if not isinstance(process_set, ProcessSet):
-        raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
-    if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+    check_kinds(optimizer, process_set)
     if isinstance(optimizer, (DistributedMixin, AdasumMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
-    if cross_step:
-        check_cross_step(optimizer, model, op, groups)
-    elif model is not None:
-        raise ValueError("model is for cross_step=True only; leave it out.")
+    check_cross_step(cross_step, optimizer, model, op, groups)
     finish_all()  # names of another model's gradients may be the same
     names = name_parameters(optimizer, named_parameters)
     if op == Adasum and basics.size() > 1:
@@ -364,8 +385,11 @@ def DistributedOptimizer(
         wrapped._attach(names, compression, backward_passes_per_step, process_set)
         return wrapped
     wrapped = rewrap(optimizer, _CrossStepMixin if cross_step else DistributedMixin)
-    part_bytes = PART_BYTES if cross_step else 0
-    settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
+    if compressor is not None:
+        compressor.belong_to(wrapped)
+    wrapped._compressor = compressor
+    rest = sparse_as_dense, process_set, PART_BYTES if cross_step else 0, compressor
+    settings = Settings(compression, op, gradient_predivide_factor, *rest)
     reducer = make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
     wrapped._attach(reducer, names, backward_passes_per_step)
     if cross_step:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from rueda import epochs
+from rueda.compression import StatefulCompressor
 from rueda.errors import internal_error
 from rueda.open_operations import Reduction, Repeated, open_operations, writing_back
 from rueda.policy import predivide_factors
@@ -35,6 +36,7 @@ class Settings:
     sparse_as_dense: bool
     process_set: ProcessSet
     part_bytes: int = 0  # longer gradients travel in parts; 0: whole
+    compressor: StatefulCompressor | None = None  # takes the place of `compression` for dense gradients
 
     @property
     def factors(self) -> tuple[float, float]:

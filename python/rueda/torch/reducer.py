@@ -14,6 +14,7 @@ from rueda.numbering import numbers
 from rueda.policy import Average, Sum, split_evenly
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
+from rueda.torch.compressed_reduction import advance_all, start_compressed
 from rueda.torch.compression import Compressor
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
 from rueda.torch.functions import broadcast_object
@@ -201,6 +202,7 @@ class Reducer:
         """Waits for every reduction under way; all have ended when the first failure is returned."""
         failure: Exception | None = None
         sent = 0
+        advance_all(gradient.reduction for gradient in self._gradients.values())
         for gradient in self._gradients.values():
             if gradient.reduction is None:
                 continue
@@ -328,7 +330,9 @@ class Reducer:
             else:
                 gradient.sparse_dim = grad.sparse_dim()
                 self._start_sparse(gradient, grad)
-        if len(group) > 1 and dense:
+        if self._settings.compressor is not None:
+            start_compressed(dense, self._settings)
+        elif len(group) > 1 and dense:
             self._start_group(dense)
         elif dense:
             self._start_dense(dense[0])

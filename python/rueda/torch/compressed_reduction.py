@@ -1,0 +1,128 @@
+"""The reduction of one gradient by a compressor with state: several exchanges, one after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from rueda.compression import Exchange, StatefulCompressor, Team
+from rueda.errors import internal_error
+from rueda.in_flight import of_handle, settle_all
+from rueda.open_operations import InFlight
+from rueda.policy import Average
+from rueda.torch.gathers import allgather_async
+from rueda.torch.pending_gradients import PendingGradient, Settings
+from rueda.torch.reductions import start_allreduce_
+
+# Gradients whose exchange has ended wait for the others, and go on without them if none of those ends for so
+# long: ranks that use different parameters, and read them before synchronize(), have not started the same.
+PATIENCE_S = 2.0
+INTERRUPTED = "The compression of gradient {name} was interrupted, so its sum is lost; compute it again."
+
+
+class CompressedReduction:
+    """Runs a compressor's generator for one gradient. Any thread."""
+
+    def __init__(self, compressor: StatefulCompressor, name: str, grad: torch.Tensor, settings: Settings):
+        """Starts the first exchange. The result goes to `grad`."""
+        self._name, self._grad, self._settings = name, grad, settings
+        process_set = settings.process_set
+        size = process_set.size() or 1
+        team = Team(process_set.rank() or 0, size, size if settings.op == Average else 1)
+        self._work = compressor.reduce(name, grad.detach().resolve_neg().contiguous(), team)
+        self._under_way: list[InFlight] = []
+        self._failure: BaseException | None = None
+        self.is_complete = False
+        self._lock = threading.RLock()
+        self._go_on(lambda: next(self._work))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a shutdown ended it before its result was taken."""
+        return not self.is_complete and any(one.is_lost for one in self._under_way)
+
+    def settle(self) -> None:
+        """Waits until the result is in the gradient. Raises what went wrong."""
+        while not self.is_complete:
+            self.advance()
+        if self._failure is not None:
+            raise self._failure
+
+    def advance(self) -> None:
+        """Waits for the exchange under way and starts the next, or completes."""
+        with self._lock:
+            if self.is_complete:
+                return
+            try:
+                results = settle_all(self._under_way)
+                self._go_on(lambda: self._work.send(results))
+            except Exception as error:
+                self._end(error)
+
+    def ends_by(self, deadline: float) -> bool:
+        """Whether the exchange under way has ended by this time.monotonic()."""
+        return self.is_complete or all(one.ends_by(deadline) for one in self._under_way)
+
+    def _go_on(self, resume: Callable[[], Exchange]) -> None:
+        try:
+            with torch.no_grad():
+                self._under_way = [of_handle(handle) for handle in self._start(resume())]
+        except StopIteration as end:
+            with torch.no_grad():
+                self._grad.copy_(end.value.view(self._grad.shape))
+            self._end(None)
+        except Exception:
+            raise
+        except BaseException:  # from a signal handler, and a generator cannot go on after that
+            self._end(internal_error(INTERRUPTED.format(name=self._name)))
+            raise
+
+    def _start(self, exchange: Exchange) -> list[int]:
+        op, factors, process_set = self._settings.op, self._settings.factors, self._settings.process_set
+        handles = []
+        for ending, tensor in exchange.tensors:
+            name = f"{self._name}.{ending}" if ending else self._name
+            if exchange.is_gathered:
+                handles.append(allgather_async(tensor, name, process_set))
+            else:
+                handles.append(start_allreduce_(tensor, name, op, factors, process_set, 0))
+        return handles
+
+    def _end(self, failure: BaseException | None) -> None:
+        self._failure = failure
+        self._under_way = []
+        self.is_complete = True
+
+
+def start_compressed(gradients: Iterable[PendingGradient], settings: Settings) -> None:
+    """Starts reducing dense gradients by the compressor with state of these settings."""
+    assert settings.compressor is not None
+    for gradient in gradients:
+        grad = gradient.fill()
+        gradient.reduction = CompressedReduction(settings.compressor, gradient.name, grad, settings)
+
+
+def advance_all(reductions: Iterable[object]) -> None:
+    """Completes all compressed reductions among these. Each exchange of one is started when the one before it
+    has ended for all: so the sums of a step come in the same buckets in every step, which a learned plan
+    needs, and ranks that have started different gradients do not wait for one another in a circle.
+    """
+    pending = [one for one in reductions if isinstance(one, CompressedReduction) and not one.is_complete]
+    while pending:
+        for one in _ended(pending):
+            one.advance()
+        pending = [one for one in pending if not one.is_complete]
+
+
+def _ended(pending: list[CompressedReduction]) -> list[CompressedReduction]:
+    """Those whose exchange has ended, once all have, or none has ended for a while."""
+    ended = []
+    deadline = time.monotonic() + PATIENCE_S
+    for one in pending:
+        if one.ends_by(deadline):
+            ended.append(one)
+            deadline = time.monotonic() + PATIENCE_S
+    return ended
