@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -9,7 +8,6 @@
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
-#include "rueda/schedule/algorithm.h"
 #include "simulate/simulate.h"
 #include "simulate/validate.h"
 #include "timeline/output_file.h"
@@ -146,15 +144,6 @@ Status take_chunk(const RawSimulate& raw, simulate::Request& request) {
           fmt::format("--chunk: {} is not from 1KiB to 1GiB, the range of RUEDA_CHUNK_BYTES", raw.chunk)};
 }
 
-Status check_algorithm(const std::string& name) {
-  std::vector<std::string_view> known;
-  for (const schedule::Algorithm& one : schedule::algorithms())
-    if (one.what == Collective::kAllreduce) known.push_back(one.name);
-  if (name.empty() || std::ranges::find(known, name) != known.end()) return Status::ok();
-  std::ranges::sort(known);
-  return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
-}
-
 Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
   if (!raw.cluster.empty() && raw.hosts != 0)
     return {Code::kInvalidArgument,
@@ -245,7 +234,6 @@ Status take_servers(const RawSimulate& raw, simulate::Request& request) {
 Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
   if (const Status status = take_cluster(raw, request); !status.is_ok()) return status;
   if (const Status status = take_changes(raw, request); !status.is_ok()) return status;
-  if (const Status status = check_algorithm(request.algorithm); !status.is_ok()) return status;
   Result<workload::Model> model = workload::find_model(raw.model);
   if (!model.is_ok()) return model.status();
   request.model = workload::stretched(std::move(model).value(), raw.compute_ms, raw.dilation);

@@ -1,10 +1,14 @@
 #include "simulate/simulate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
+#include "rueda/schedule/algorithm.h"
 #include "simulate/host_order.h"
 #include "simulate/quantile.h"
 #include "simulate/runs.h"
@@ -41,6 +45,15 @@ std::string bottleneck_of(const Prediction& row) {
                                                                  {losses.jitter_ms, "jitter"},
                                                                  {losses.slowdown_ms, "slowdown"}}};
   return std::ranges::max_element(causes, {}, [](const auto& cause) { return cause.first; })->second;
+}
+
+Status check_algorithm(const std::string& name) {
+  std::vector<std::string_view> known;
+  for (const schedule::Algorithm& one : schedule::algorithms())
+    if (one.what == Collective::kAllreduce) known.push_back(one.name);
+  if (name.empty() || std::ranges::find(known, name) != known.end()) return Status::ok();
+  std::ranges::sort(known);
+  return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
 }
 
 Result<Prediction> predict(const Request& request, const Changes& changes) {
@@ -101,6 +114,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
 }  // namespace
 
 Result<Report> simulate(const Request& request) {
+  if (const Status status = check_algorithm(request.algorithm); !status.is_ok()) return status;
   Report report{.request = request, .rows = {}};
   std::vector<std::optional<int>> worlds(request.ranks.begin(), request.ranks.end());
   if (worlds.empty()) worlds.emplace_back();

@@ -60,7 +60,9 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
     "words, why",
     [
         ([], "give --cluster FILE, or --hosts N"),
-        (["--hosts", "2", "--cluster", "x"], "give --cluster FILE, or --hosts N"),
+        (["--hosts", "2", "--cluster", "x"], "--cluster and --hosts both say"),
+        (["--hosts", "2", "--algorithm", "foo"], "--algorithm: foo is none of "),
+        (["--hosts", "2", "--latency", "nan"], "--latency: "),
         (["--cluster", "/nowhere.json"], "cannot read /nowhere.json"),
         (["--hosts", "2", "--model", "resnet5"], "unknown model resnet5"),
         (["--hosts", "2", "--bandwidth", "0gbit"], "--bandwidth: "),

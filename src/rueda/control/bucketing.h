@@ -17,8 +17,8 @@ struct BucketLimits {
   int64_t bucket_bytes = 1 << 20;
   // Where it says bucket_bytes, that holds.
   BackendTraitsLookup traits_of = default_traits;
-  // [calls of the step] Whether a bucket begins with this call; of sizes bucket_bytes alone counts then. Empty:
-  // sizes decide.
+  // [calls of the step] Whether a bucket begins with this call. Of sizes, bucket_bytes alone counts then.
+  // Empty: sizes decide.
   std::vector<bool> begins = {};
 };
 
