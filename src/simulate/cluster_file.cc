@@ -11,6 +11,7 @@
 
 #include "bench/sizes.h"
 #include "simulate/cluster.h"
+#include "simulate/quantile.h"
 
 namespace rueda::simulate {
 namespace {
@@ -180,12 +181,6 @@ Cluster parse_own(Reader& reader, const Json& root) {
   return cluster;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 // What `rueda preflight --json` has measured: the rates of payload, pair by pair.
 Cluster parse_preflight(Reader& reader, const Json& root) {
   Cluster cluster;
@@ -201,7 +196,7 @@ Cluster parse_preflight(Reader& reader, const Json& root) {
     cluster.hosts.push_back(std::move(host));
   }
   if (cluster.hosts.empty()) reader.refuse("no host answered to that preflight");
-  if (!within.empty()) cluster.within.bandwidth_gbps = median(within);
+  if (!within.empty()) cluster.within.bandwidth_gbps = quantile(within, 0.5);
   std::vector<double> rates, latencies;
   for (const Json& one : root["links"]) {
     const Json& ends = one.contains("hosts") ? one["hosts"] : Json();
@@ -216,8 +211,8 @@ Cluster parse_preflight(Reader& reader, const Json& root) {
   }
   if (rates.empty() && cluster.hosts.size() > 1)
     reader.refuse("that preflight measured no link between its hosts; run rueda preflight again");
-  if (!rates.empty()) cluster.rate_bits = median(rates);
-  if (!latencies.empty()) cluster.latency_us = median(latencies);
+  if (!rates.empty()) cluster.rate_bits = quantile(rates, 0.5);
+  if (!latencies.empty()) cluster.latency_us = quantile(latencies, 0.5);
   const int ranks = reader.whole(root, "ranks", 1, kMostRanks, 1),
             hosts = static_cast<int>(cluster.hosts.size());
   for (int i = 0; i < hosts; ++i)

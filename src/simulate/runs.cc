@@ -81,15 +81,12 @@ std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layo
 
 // As the library has it: predicted costs of a call, and of what its engine does for each.
 control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const EngineOptions& engine) {
-  constexpr double kHostUs = 30, kPackingNs = 0.35;
   control::Tuner::Options tuner{.is_on = one.tuned_steps > 0, .may_change_bits = true, .settle = 0};
   if (!tuner.is_on) return tuner;
-  tuner.costs.packing_ns = kPackingNs;
+  tuner.costs.packing_ns = schedule::kPackingNs;
   tuner.costs.most_bytes = engine.fusion_bytes;
   if (layout.gpus.empty() && !layout.topology.is_single_host()) {
-    tuner.costs.call_us = [topology = layout.topology, forced = one.request.algorithm](int64_t bytes) {
-      return kHostUs + schedule::allreduce_us(std::max<int64_t>(bytes, 4), topology, forced);
-    };
+    tuner.costs.call_us = schedule::bucket_cost(layout.topology, one.request.algorithm);
     return tuner;
   }
   const CallOptions call{.algorithm = {}, .chosen_for = layout.topology};

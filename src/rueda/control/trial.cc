@@ -11,16 +11,19 @@ constexpr int kPairs = 5, kMostPairs = 8;
 constexpr size_t kQuickLook = 3;    // passes
 constexpr double kFirstLoss = 0.1;  // of a way of which nothing is known yet
 
+Nanos block_time(const Trial::Options& options, Nanos period) {
+  return std::max(options.passes * period, options.time);
+}
+
 }  // namespace
 
-Nanos median_of(std::vector<Nanos> periods) {
-  const auto middle = periods.begin() + static_cast<std::ptrdiff_t>(periods.size() / 2);
-  std::ranges::nth_element(periods, middle);
+Nanos median_of(std::span<Nanos> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
   return *middle;
 }
 
-Trial::Trial(Options options, std::vector<Nanos> before)
-    : options_(options), before_(median_of(std::move(before))) {}
+Trial::Trial(Options options, std::vector<Nanos> before) : options_(options), before_(median_of(before)) {}
 
 bool Trial::is_full() const {
   const Nanos time = std::accumulate(block_.begin(), block_.end(), Nanos{0});
@@ -32,11 +35,12 @@ void Trial::passed(Nanos period) {
   if (state_ == State::kOther) {
     loss_ += std::max<Nanos>(period - before_, 0);
     const auto limit = static_cast<Nanos>((1 + options_.cut) * static_cast<double>(before_));
-    if (block_.size() >= kQuickLook && median_of(block_) > limit) {
-      gains_.push_back(1 - static_cast<double>(median_of(block_)) / static_cast<double>(before_));
+    const Nanos now = median_of(block_);
+    if (block_.size() >= kQuickLook && now > limit) {
+      gains_.push_back(1 - static_cast<double>(now) / static_cast<double>(before_));
       state_ = State::kNotBetter;
     } else if (is_full()) {
-      other_ = median_of(std::exchange(block_, {}));
+      other_ = end_block();
       state_ = State::kAsIs;
     }
   } else if (state_ == State::kAsIs && is_full()) {
@@ -44,8 +48,15 @@ void Trial::passed(Nanos period) {
   }
 }
 
+// Its median.
+Nanos Trial::end_block() {
+  const Nanos median = median_of(block_);
+  block_.clear();
+  return median;
+}
+
 void Trial::end_pair() {
-  const Nanos after = median_of(std::exchange(block_, {}));
+  const Nanos after = end_block();
   gains_.push_back(1 - 2 * static_cast<double>(other_) / static_cast<double>(before_ + after));
   before_ = after;
   const auto losses = std::ranges::count_if(gains_, [](double gain) { return gain <= 0; });
@@ -65,9 +76,13 @@ double Trial::gain() const {
 }
 
 Nanos Trial::next_loss() const {
-  const double share = gains_.empty() ? kFirstLoss : std::max(0.0, -*std::ranges::min_element(gains_));
-  const Nanos block = std::max(options_.passes * before_, options_.time);
-  return static_cast<Nanos>(share * static_cast<double>(block));
+  if (gains_.empty()) return first_loss(options_, before_);
+  const double share = std::max(0.0, -*std::ranges::min_element(gains_));
+  return static_cast<Nanos>(share * static_cast<double>(block_time(options_, before_)));
+}
+
+Nanos Trial::first_loss(const Options& options, Nanos period) {
+  return static_cast<Nanos>(kFirstLoss * static_cast<double>(block_time(options, period)));
 }
 
 }  // namespace rueda::control

@@ -7,14 +7,14 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "rueda/base/clock.h"
 
 namespace rueda::control {
 
-Nanos median_of(std::vector<Nanos> periods);  // of at least one
+Nanos median_of(std::span<Nanos> times);  // of at least one; changes their order
 
 class Trial {
  public:
@@ -32,7 +32,7 @@ class Trial {
   // Which way passes are to run now, or how the trial has ended.
   [[nodiscard]] State state() const { return state_; }
   // kOther was put off; these are the last passes as it is.
-  void put_off(std::vector<Nanos> before) { before_ = median_of(std::move(before)); }
+  void put_off(std::vector<Nanos> before) { before_ = median_of(before); }
   // A pass has run the way that state() said, and took so long. Not to be told: the one in which that
   // changed.
   void passed(Nanos period);
@@ -41,11 +41,14 @@ class Trial {
   [[nodiscard]] int pairs() const { return static_cast<int>(gains_.size()); }
   // What the next block the other way may cost beyond one as it is, and what all of them have cost.
   [[nodiscard]] Nanos next_loss() const;
+  // The same of the first block, where a pass as it is takes so long.
+  [[nodiscard]] static Nanos first_loss(const Options& options, Nanos period);
   [[nodiscard]] Nanos loss() const { return loss_; }
 
  private:
   [[nodiscard]] bool is_full() const;
   void end_pair();
+  Nanos end_block();
 
   Options options_;
   State state_ = State::kOther;

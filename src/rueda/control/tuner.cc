@@ -43,11 +43,8 @@ std::string size_text(int64_t bytes) {
 void RecentTimes::push(Nanos time) {
   times_[pushed_++ % kMost] = time;
   if (pushed_ > kMost && pushed_ % kLookEvery != 0) return;
-  std::array<Nanos, kMost> sorted = times_;
-  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(pushed_, kMost));
-  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
-  std::nth_element(sorted.begin(), middle, end);
-  median_ = *middle;
+  std::array<Nanos, kMost> copy = times_;
+  median_ = median_of(std::span(copy).first(std::min(pushed_, kMost)));
 }
 
 std::vector<Nanos> RecentTimes::all() const {
@@ -64,10 +61,10 @@ std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMember
   for (size_t i = 0; i < step_.size(); ++i)
     ready_.push_back({.ready = step_[i].ready - step_[0].ready, .bytes = step_[i].bytes, .first = firsts[i]});
   recall(calls_of(step_));
-  running_ = wanted_ = best_;
-  std::vector<Bucket> buckets = buckets_of(best_);
+  running_ = wanted_ = known_.best;
+  best_buckets_ = buckets_of(known_.best);
   is_allowed_ = is_tunable();
-  return buckets;
+  return best_buckets_;
 }
 
 // Ranks outside a process set may be many passes away when rank 0 stands between two, and numbers in names
@@ -82,23 +79,15 @@ bool Tuner::is_tunable() const {
 
 // A job that trains and evaluates by turns has two steps.
 void Tuner::recall(std::vector<std::string> calls) {
-  const auto of = [](const std::vector<std::string>& wanted) {
-    return [&wanted](const Known& known) { return known.calls == wanted; };
-  };
-  std::erase_if(known_, of(calls_));
-  if (!calls_.empty())
-    known_.push_back(
-        {.calls = std::move(calls_), .best = best_, .tried = std::move(tried_), .settled = settled_});
-  if (known_.size() > kMostKnown) known_.pop_front();
-  calls_ = std::move(calls);
-  best_ = {};
-  tried_.clear();
-  settled_ = 0;
-  const auto found = std::ranges::find_if(known_, of(calls_));
-  if (found == known_.end()) return;
-  best_ = found->best;
-  tried_ = found->tried;
-  settled_ = found->settled;
+  if (!known_.calls.empty()) others_.push_back(std::exchange(known_, {}));
+  const auto found = std::ranges::find(others_, calls, &Known::calls);
+  if (found == others_.end()) {
+    known_ = {.calls = std::move(calls), .best = {}, .tried = {}};
+  } else {
+    known_ = std::move(*found);
+    others_.erase(found);
+  }
+  if (others_.size() > kMostKnown) others_.pop_front();
 }
 
 std::vector<Bucket> Tuner::buckets_of(const Way& way) const {
@@ -151,7 +140,7 @@ void Tuner::pass_begins(Nanos now) {
     lost_ += cost;
     change_cost_ = (change_cost_ + cost) / 2;
   } else {
-    if (running_ == best_) recent_.push(period);
+    if (running_ == known_.best) recent_.push(period);
     trial_ ? follow_trial(period) : watch();
   }
   if (trial_ && running_ == other_ && !is_within_budget(0)) end_trial(false);
@@ -168,7 +157,7 @@ bool Tuner::is_pause(Nanos period) {
     pauses_ = 0;
     return false;
   }
-  if (running_ != best_) lose(kPause * recent_.median());
+  if (running_ != known_.best) lose(kPause * recent_.median());
   if (++pauses_ < kMostPauses) return true;
   pauses_ = 0;
   if (trial_) end_trial(false);
@@ -180,19 +169,19 @@ bool Tuner::is_pause(Nanos period) {
 void Tuner::lose(Nanos period) { lost_ += std::max<Nanos>(period - recent_.median(), 0); }
 
 void Tuner::watch() {
-  if (wants_change() || running_ != best_) return;
+  if (wants_change() || running_ != known_.best) return;
   if (trained_ < options_.settle || !recent_.is_full() || !exposed_.is_full()) return;
   const auto hidden = static_cast<Nanos>(kLeastExposed * static_cast<double>(recent_.median()));
   if (exposed_.median() < hidden) return;
-  if (settled_ != 0 && has_drifted()) {
-    tried_.clear();
-    settled_ = 0;
+  if (known_.settled != 0 && has_drifted()) {
+    known_.tried.clear();
+    known_.settled = 0;
   }
-  if (settled_ == 0) begin_trial();
+  if (known_.settled == 0) begin_trial();
 }
 
 bool Tuner::has_drifted() const {
-  const auto now = static_cast<double>(recent_.median()), then = static_cast<double>(settled_);
+  const auto now = static_cast<double>(recent_.median()), then = static_cast<double>(known_.settled);
   return now > (1 + kDrift) * then || now < (1 - kDrift) * then;
 }
 
@@ -200,48 +189,50 @@ bool Tuner::is_within_budget(Nanos loss) const {
   return static_cast<double>(lost_ + loss) <= options_.budget * static_cast<double>(trained_);
 }
 
-std::optional<Tuner::Way> Tuner::candidate() const {
-  const auto sizes_of = [&](const Way& way) {
+std::optional<Tuner::Way> Tuner::find_candidate() {
+  const auto sizes_of = [](const std::vector<Bucket>& buckets) {
     std::vector<size_t> sizes;
-    for (const Bucket& bucket : buckets_of(way)) sizes.push_back(bucket.entries.size());
+    for (const Bucket& bucket : buckets) sizes.push_back(bucket.entries.size());
     return sizes;
   };
+  const Way best = known_.best;
   std::vector<Way> ways;
-  if (!best_.is_computed) ways.push_back({.is_computed = true});
+  if (!best.is_computed) ways.push_back({.is_computed = true});
   for (const int direction : {1, -1})
-    ways.push_back({.is_computed = best_.is_computed, .exponent = best_.exponent + direction});
-  if (best_ == Way{}) ways.push_back({.exponent = kFar});
-  const std::vector<size_t> now = sizes_of(best_);
+    ways.push_back({.is_computed = best.is_computed, .exponent = best.exponent + direction});
+  if (best == Way{}) ways.push_back({.exponent = kFar});
+  const std::vector<size_t> now = sizes_of(best_buckets_);
   for (const Way& way : ways) {
-    if (tried_.contains(way) || std::abs(way.exponent) > kMostSteps) continue;
+    if (known_.tried.contains(way) || std::abs(way.exponent) > kMostSteps) continue;
     if (way.is_computed && step_.size() > kMostTensors) continue;
     if (!way.is_computed && limits_.bucket_bytes >> std::max(0, -way.exponent) == 0) continue;
-    if (sizes_of(way) != now) return way;
+    other_buckets_ = buckets_of(way);
+    if (sizes_of(other_buckets_) != now) return way;
   }
   return std::nullopt;
 }
 
 // To find a candidate takes time, so it is not asked for before one can be tried.
 void Tuner::begin_trial() {
-  Trial begun(options_.trial, recent_.all());
-  if (!is_within_budget(begun.next_loss() + 2 * change_cost_)) return;
-  const std::optional<Way> way = candidate();
+  const Nanos loss = Trial::first_loss(options_.trial, recent_.median());
+  if (!is_within_budget(loss + 2 * change_cost_)) return;
+  const std::optional<Way> way = find_candidate();
   if (!way) {
-    settled_ = recent_.median();
+    known_.settled = recent_.median();
     return;
   }
   if (*way != other_) interrupted_ = 0;
-  trial_ = begun;
+  trial_.emplace(options_.trial, recent_.all());
   wanted_ = other_ = *way;
 }
 
 void Tuner::follow_trial(Nanos period) {
   using State = Trial::State;
   if (wants_change()) {  // it was asked for and has not happened yet
-    if (running_ != best_) lose(period);
+    if (running_ != known_.best) lose(period);
     return;
   }
-  const bool is_due = trial_->state() == State::kOther ? running_ == other_ : running_ == best_;
+  const bool is_due = trial_->state() == State::kOther ? running_ == other_ : running_ == known_.best;
   const Nanos lost_before = trial_->loss();
   if (is_due) trial_->passed(period);
   lost_ += trial_->loss() - lost_before;
@@ -252,7 +243,7 @@ void Tuner::follow_trial(Nanos period) {
       wanted_ = other_;
       return;
     case State::kAsIs:
-      wanted_ = best_;
+      wanted_ = known_.best;
       return;
     case State::kBetter:
       return end_trial(true);
@@ -262,32 +253,33 @@ void Tuner::follow_trial(Nanos period) {
 }
 
 void Tuner::end_trial(bool is_better) {
-  tried_.insert(is_better ? best_ : other_);
+  known_.tried.insert(is_better ? known_.best : other_);
   news_.push_back({.what = text_of(other_),
-                   .buckets = buckets_of(other_).size(),
+                   .buckets = other_buckets_.size(),
                    .gain = trial_->gain(),
                    .is_better = is_better,
                    .period = recent_.median()});
   if (is_better) {
-    best_ = other_;
+    known_.best = other_;
+    best_buckets_ = other_buckets_;
     recent_.clear();
     exposed_.clear();
   }
-  wanted_ = best_;
+  wanted_ = known_.best;
   trial_.reset();
 }
 
 std::vector<Bucket> Tuner::next() {
   running_ = wanted_;
   is_first_ = true;
-  return buckets_of(running_);
+  return running_ == known_.best ? best_buckets_ : other_buckets_;
 }
 
 void Tuner::plan_over() {
   // Plans that end so soon leave no time for this one.
-  if (trial_ && ++interrupted_ >= kMostInterrupted) tried_.insert(other_);
+  if (trial_ && ++interrupted_ >= kMostInterrupted) known_.tried.insert(other_);
   trial_.reset();
-  running_ = wanted_ = best_;
+  running_ = wanted_ = known_.best;
   is_first_ = true;
   pass_began_ = 0;
   recent_.clear();

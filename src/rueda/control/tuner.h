@@ -84,12 +84,12 @@ class Tuner {
     int exponent = 0;  // computed: of four, for what a call costs; otherwise of two, for the size
     auto operator<=>(const Way&) const = default;
   };
-  // What was found for a step.
+  // What is known of a step.
   struct Known {
-    std::vector<std::string> calls;
+    std::vector<std::string> calls;  // which tell it from others
     Way best;
-    std::set<Way> tried;
-    Nanos settled = 0;
+    std::set<Way> tried;  // beside best
+    Nanos settled = 0;    // the period when nothing was left to try
   };
 
   [[nodiscard]] std::vector<Bucket> buckets_of(const Way& way) const;
@@ -105,28 +105,28 @@ class Tuner {
   void end_trial(bool is_better);
   [[nodiscard]] bool is_within_budget(Nanos loss) const;
   [[nodiscard]] bool has_drifted() const;
-  [[nodiscard]] std::optional<Way> candidate() const;
+  // A way to try next; its buckets are then other_buckets_.
+  std::optional<Way> find_candidate();
 
   Options options_;
   BucketLimits limits_;
   std::vector<SeenTensor> step_;
   SetMembers sets_;
-  std::vector<std::string> calls_;  // of the step, for comparison
   std::vector<ReadyTensor> ready_;
-  Way best_, running_, wanted_;
-  std::set<Way> tried_;         // beside best_
+  Known known_;               // of the step
+  std::deque<Known> others_;  // of other steps
+  Way running_, wanted_;      // known_.best or other_
+  std::vector<Bucket> best_buckets_, other_buckets_;
   std::optional<Trial> trial_;  // of other_
   Way other_;
-  RecentTimes recent_;       // periods of passes with best_
-  int pauses_ = 0;           // in a row
-  std::deque<Known> known_;  // other steps
+  RecentTimes recent_;  // periods of passes with the best buckets
+  int pauses_ = 0;      // in a row
   RecentTimes exposed_;
   int interrupted_ = 0;               // trials of other_, by the end of the plan
   Nanos pass_began_ = 0;              // 0: none since the plan began
   bool is_allowed_ = false;           // by the backends of the step
   bool is_first_ = true;              // the pass that has begun is the first one since buckets changed
   Nanos trained_ = 0, lost_ = 0;      // all passes; what trials and changes have cost
-  Nanos settled_ = 0;                 // the period when nothing was left to try
   Nanos change_cost_ = kMillisecond;  // of one change of buckets; measured later
   std::vector<News> news_;
 };

@@ -112,18 +112,16 @@ int64_t plan_bucket_bytes(const Session& session) {
   return schedule::plan_bucket_bytes(world_topology(session), session.all->front().algorithm);
 }
 
-std::function<double(int64_t bytes)> allreduce_cost(const Session& session) {
-  constexpr double kHostUs = 30;  // of the engine for each call, which the models of wires leave out
+std::function<double(int64_t bytes)> bucket_cost(const Session& session) {
   const std::vector<PeerInfo>& all = *session.all;
   const schedule::Topology topology = world_topology(session);
   if (session.reduces_in_shared_memory && is_one_host(all))
     return [ranks = all.size(), memory = backend::memory_cost(topology)](int64_t bytes) {
       const auto size = static_cast<size_t>(bytes);
-      return kHostUs + local_us(size, ranks, backend::local_algorithm(size, ranks, false), memory);
+      return schedule::kEngineUs +
+             local_us(size, ranks, backend::local_algorithm(size, ranks, false), memory);
     };
-  return [topology, algorithm = all.front().algorithm](int64_t bytes) {
-    return kHostUs + schedule::allreduce_us(std::max<int64_t>(bytes, 4), topology, algorithm);
-  };
+  return schedule::bucket_cost(topology, all.front().algorithm);
 }
 
 namespace {

@@ -28,8 +28,8 @@ std::vector<Prediction> predict_allreduces(const Session& session);
 // init, is a small part of the time of a bucket, and small enough that reduction begins early in the backward
 // pass and the last bucket is short. The same on every rank.
 int64_t plan_bucket_bytes(const Session& session);
-// Microseconds of an allreduce of so many bytes over the world, as predicted. Outlives the session.
-std::function<double(int64_t bytes)> allreduce_cost(const Session& session);
+// Microseconds of a bucket of so many bytes over the world, as predicted. Outlives the session.
+std::function<double(int64_t bytes)> bucket_cost(const Session& session);
 
 // Sets session.backends and session.on_data. host: null if no rank of this host shares memory with this one.
 // Fails, on every rank alike, if the ranks cannot run what RUEDA_GPU_OPERATIONS names.

@@ -56,13 +56,14 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
   const Nanos longest_stall = nanos(std::min(stall_s, 1e6), kSecond);
   const int64_t chosen = session.config.plan_bucket_bytes;
   const int64_t bucket_bytes = chosen > 0 ? chosen : plan_bucket_bytes(session);
-  return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
+  const bool may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1;
+  return {.may_plan = may_plan,
           .bucket_bytes = std::min(bucket_bytes, fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
           .traits_of = plan_traits(session, groups),
           .patience = 2 * longest_stall + kSecond,
-          .tuner = tuner_options(session, fusion_bytes(session))};
+          .tuner = may_plan ? tuner_options(session, fusion_bytes(session)) : control::Tuner::Options{}};
 }
 
 }  // namespace

@@ -7,15 +7,9 @@
 
 #include "rueda/base/log.h"
 #include "rueda/runtime/backends.h"
+#include "rueda/schedule/bucket_bytes.h"
 
 namespace rueda::runtime {
-namespace {
-
-// Tensors of a bucket are copied into its buffer and out of it again, each time at some 6 GB/s of one core.
-constexpr double kPackingNs = 0.35;
-
-}  // namespace
-
 control::Tuner::Options tuner_options(const Session& session, int64_t fusion_bytes) {
   const Config& config = session.config;
   const bool may_change_bits = config.tune == "on";
@@ -26,7 +20,7 @@ control::Tuner::Options tuner_options(const Session& session, int64_t fusion_byt
   options.settle = nanos(config.tune_after_s, kSecond);
   if (options.is_on)
     options.costs = {
-        .call_us = allreduce_cost(session), .packing_ns = kPackingNs, .most_bytes = fusion_bytes};
+        .call_us = bucket_cost(session), .packing_ns = schedule::kPackingNs, .most_bytes = fusion_bytes};
   return options;
 }
 

@@ -1,13 +1,27 @@
 #include "rueda/schedule/bucket_bytes.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "rueda/schedule/algorithm.h"
 
 namespace rueda::schedule {
 
+namespace {
+
+// The predicted time of an allreduce of float32; 0 if none can run.
 double allreduce_us(int64_t bytes, const Topology& topology, std::string_view forced) {
   const Spec allreduce = {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
   const auto choice = choose(allreduce, topology, forced);
   return choice.is_ok() ? choice.value().cost_us : 0.0;
+}
+
+}  // namespace
+
+std::function<double(int64_t bytes)> bucket_cost(Topology topology, std::string forced) {
+  return [topology = std::move(topology), forced = std::move(forced)](int64_t bytes) {
+    return kEngineUs + allreduce_us(std::max<int64_t>(bytes, 4), topology, forced);
+  };
 }
 
 int64_t plan_bucket_bytes(const Topology& topology, std::string_view forced) {

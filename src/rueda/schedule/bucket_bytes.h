@@ -2,14 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "rueda/schedule/topology.h"
 
 namespace rueda::schedule {
 
-// The predicted time of an allreduce of float32, in microseconds; 0 if none can run. forced: as in choose().
-double allreduce_us(int64_t bytes, const Topology& topology, std::string_view forced);
+// What a bucket costs beside its transfer. Of the engine for its call, which the models of wires leave out:
+inline constexpr double kEngineUs = 30;
+// Of each byte that is copied into the buffer of a bucket and out of it again, each time at some 6 GB/s of
+// one core:
+inline constexpr double kPackingNs = 0.35;
+// Microseconds of a bucket of so many bytes of float32 between hosts, as predicted. forced: as in choose().
+std::function<double(int64_t bytes)> bucket_cost(Topology topology, std::string forced);
 
 // 1 MiB on one host, where starting a bucket costs little. Between hosts it doubles, up to 16 MiB, until
 // latency is at most a fifth of the time of a bucket. forced: as in choose().
