@@ -131,6 +131,20 @@ def synchronize_all(handles: Iterable[int]) -> list[Any]:
     return settle_all([of_handle(handle) for handle in handles])
 
 
+def start_all(starts: Iterable[InFlight]) -> list[InFlight]:
+    """The operations that an iterator starts, one after the other. If one cannot be started, the others end
+    first; see let_end.
+    """
+    started: list[InFlight] = []
+    try:
+        for operation in starts:
+            started.append(operation)
+    except BaseException:
+        let_end(started)
+        raise
+    return started
+
+
 def settle_all(started: Sequence[InFlight]) -> list[Any]:
     """The results of operations that were started together. Raises the error of the first that failed once
     the others have ended as well; see let_end.

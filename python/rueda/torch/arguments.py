@@ -76,6 +76,17 @@ def check_kinds(optimizer: Any, process_set: Any) -> None:
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
 
 
+def check_model(model: Any, optimizer: torch.optim.Optimizer, missing: str) -> None:
+    """Raises ValueError unless forward passes of the model wait for parameters of the optimizer. missing:
+    what to say where there is no model.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(missing)
+    mine = set(model.parameters())
+    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(OTHER_MODEL)
+
+
 def check_cross_step(
     cross_step: bool,
     optimizer: torch.optim.Optimizer,
@@ -88,11 +99,7 @@ def check_cross_step(
         if model is not None:
             raise ValueError("model is for cross_step=True only; leave it out.")
         return
-    if not isinstance(model, torch.nn.Module):
-        raise ValueError(NO_MODEL)
-    mine = set(model.parameters())
-    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError(OTHER_MODEL)
+    check_model(model, optimizer, NO_MODEL)
     if op == Adasum or isinstance(optimizer, torch.optim.LBFGS):
         what = "op=Adasum" if op == Adasum else "LBFGS"
         raise ValueError(f"{what} needs all gradients at once; use it with cross_step=False.")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rueda.in_flight import let_end, of_handle, settle_all
+from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
 from rueda.operations import check_compression
 from rueda.policy import Average, check_count, check_outer, split_evenly
@@ -67,14 +67,10 @@ class Fragment:
         if process_set is None:
             self._changes = changes
             return
-        started: list[InFlight] = []
-        try:
-            for change, (name, parameter) in zip(changes, self.named):
-                started.append(_start(change, f"diloco.{name}", parameter, process_set, compression))
-        except BaseException:
-            let_end(started)
-            raise
-        self._started = started
+        self._started = start_all(
+            _start(change, f"diloco.{name}", parameter, process_set, compression)
+            for change, (name, parameter) in zip(changes, self.named)
+        )
 
     def await_changes(self) -> list[torch.Tensor]:
         if self._started:

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from rueda.basics import basics
-from rueda.in_flight import let_end, of_handle, settle_all
+from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
 from rueda.policy import ALREADY_DISTRIBUTED, Average, check_count, check_every, check_passes
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
+from rueda.torch.arguments import check_kinds
 from rueda.torch.compression import Compression
 from rueda.torch.cross_step import finish_all
 from rueda.torch.naming import default_names, name_parameters
@@ -158,19 +159,15 @@ def start_averaging(
     tensors: Iterable[tuple[str, torch.Tensor]], process_set: ProcessSet, prefix: str
 ) -> list[InFlight]:
     """Starts averaging these tensors in place. Their elements lie without gaps, or in copies."""
-    started: list[InFlight] = []
-    try:
-        for name, tensor in tensors:
-            dense, view = in_order_of(tensor, tensor.detach())
-            handle = allreduce_async_(view, None, f"{prefix}.{name}", Average, 1.0, 1.0, process_set)
-            operation = of_handle(handle)
-            if dense.data_ptr() != tensor.data_ptr():
-                operation = operation.then(_copier(tensor, dense))
-            started.append(operation)
-    except BaseException:
-        let_end(started)
-        raise
-    return started
+
+    def start(name: str, tensor: torch.Tensor) -> InFlight:
+        dense, view = in_order_of(tensor, tensor.detach())
+        operation = of_handle(
+            allreduce_async_(view, None, f"{prefix}.{name}", Average, 1.0, 1.0, process_set)
+        )
+        return operation if dense.data_ptr() == tensor.data_ptr() else operation.then(_copier(tensor, dense))
+
+    return start_all(start(name, tensor) for name, tensor in tensors)
 
 
 def _copier(tensor: torch.Tensor, dense: torch.Tensor) -> Any:
@@ -209,16 +206,14 @@ class _LocalSGDMixin(LocalStepsMixin):
 
 def check_rhythm(what: str, optimizer: Any, rhythm: Rhythm) -> None:
     """Raises ValueError or TypeError for what cannot be wrapped, or not so. what: the name of the wrapper."""
-    if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+    check_kinds(optimizer, rhythm.process_set)
     if isinstance(optimizer, (DistributedMixin, AdasumMixin)) or hasattr(optimizer, "_sharding"):
         raise ValueError(ALREADY_DISTRIBUTED)
     check_every(what, rhythm.every)
     check_passes(rhythm.passes)
     check_count(what, "warmup_steps", rhythm.warmup_steps, 0, "so many steps at first average gradients")
-    for name, one in (("process_set", rhythm.process_set), ("local_set", rhythm.local_set)):
-        if not isinstance(one, ProcessSet) and (one is not None or name == "process_set"):
-            raise TypeError(f"{name} must be a ProcessSet, not {type(one).__name__}.")
+    if rhythm.local_set is not None and not isinstance(rhythm.local_set, ProcessSet):
+        raise TypeError(f"local_set must be a ProcessSet, not {type(rhythm.local_set).__name__}.")
     local, ranks = rhythm.local_set, rhythm.process_set.ranks
     if local is not None and ranks is not None and not set(local.ranks or []) <= set(ranks):
         raise ValueError(NOT_WITHIN.format(what=what, local=local.ranks, ranks=ranks))

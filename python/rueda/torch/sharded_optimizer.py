@@ -18,7 +18,7 @@ from rueda.policy import ALREADY_DISTRIBUTED, Average, Max, Sum, check_gradient_
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.steps import mark_step
 from rueda.torch.adasum_optimizer import AdasumMixin
-from rueda.torch.arguments import OTHER_MODEL, check_reduction
+from rueda.torch.arguments import check_kinds, check_model, check_reduction
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import finish_all
 from rueda.torch.elementwise import check_element_wise
@@ -253,21 +253,13 @@ def _wide(grad: torch.Tensor) -> torch.dtype:
 
 
 def _check(optimizer: Any, model: Any, op: int, process_set: Any, overlap: bool) -> None:
-    if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+    check_kinds(optimizer, process_set)
     if isinstance(optimizer, (DistributedMixin, AdasumMixin, _ShardedMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
-    if not isinstance(process_set, ProcessSet):
-        raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     check_gradient_op(op, "ShardedOptimizer")
     check_element_wise(optimizer)
-    if not overlap:
-        return
-    if not isinstance(model, torch.nn.Module):
-        raise ValueError(NO_MODEL)
-    mine = set(model.parameters())
-    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError(OTHER_MODEL)
+    if overlap:
+        check_model(model, optimizer, NO_MODEL)
 
 
 def _names(
