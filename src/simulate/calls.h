@@ -26,6 +26,12 @@ struct CallEnd {
   Nanos at = 0;
 };
 
+// A call, as a rank started it.
+struct StartedCall {
+  size_t tensors = 0;
+  int64_t bytes = 0;
+};
+
 struct CallOptions {
   std::string algorithm;            // forced; empty: the cost model chooses
   int64_t chunk_bytes = 256 << 10;  // unit of pipelining

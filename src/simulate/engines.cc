@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "rueda/base/check.h"
+#include "simulate/specs.h"
 
 namespace rueda::simulate {
 namespace {
@@ -247,9 +248,12 @@ void Engines::start_next(Rank rank) {
     RUEDA_CHECK(action.what == OrderAction::What::kStart, "a simulated job has calls only");
     const control::Ordered& call = node.order.running().back();
     node.set_busy(call.place, true);
-    if (rank == 0) ++calls_begun_;
-    calls_.start(rank, place_of(call), *node.kept[call.key].bucket,
-                 call.origin == control::BatchOrigin::kPlanned, agenda_.now());
+    const control::Bucket& bucket = *node.kept[call.key].bucket;
+    if (rank == 0) {
+      ++calls_begun_;
+      started_.push_back({.tensors = bucket.entries.size(), .bytes = static_cast<int64_t>(bytes_of(bucket))});
+    }
+    calls_.start(rank, place_of(call), bucket, call.origin == control::BatchOrigin::kPlanned, agenda_.now());
     action = node.order.next();
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rueda/control/order.h"
@@ -50,8 +51,10 @@ class Engines {
   void run_next_calls();
   void tick();  // to be called every 100 ms
 
-  [[nodiscard]] int64_t calls_begun() const { return calls_begun_; }  // on rank 0
-  [[nodiscard]] int64_t messages() const { return messages_; }        // about which tensors run
+  // On rank 0: all so far, and those since it was asked last, in their order.
+  [[nodiscard]] int64_t calls_begun() const { return calls_begun_; }
+  [[nodiscard]] std::vector<StartedCall> take_started() { return std::exchange(started_, {}); }
+  [[nodiscard]] int64_t messages() const { return messages_; }  // about which tensors run
   [[nodiscard]] int64_t plans_begun() const;
   [[nodiscard]] std::vector<control::Tuner::News> take_tuner_news();
 
@@ -93,6 +96,7 @@ class Engines {
   std::vector<CallEnd> ended_;
   Nanos coordinator_free_ = 0;
   int64_t messages_ = 0, calls_begun_ = 0;
+  std::vector<StartedCall> started_;
 };
 
 }  // namespace rueda::simulate

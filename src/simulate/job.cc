@@ -162,6 +162,7 @@ class Job {
     if (rank == 0) {
       result_.calls.push_back(engines_.calls_begun());
       result_.messages.push_back(engines_.messages());
+      result_.last_calls = engines_.take_started();
     }
     if (++loops_[rank].step == options_.steps)
       ++finished_;

@@ -27,6 +27,7 @@ struct StepTimes {
 struct JobResult {
   std::vector<std::vector<StepTimes>> steps;  // [rank][step]
   std::vector<int64_t> calls, messages;       // [step] of rank 0: begun by its end, over all steps so far
+  std::vector<StartedCall> last_calls;        // that rank 0 started in its last step
   CallsUse use;
   int64_t plans_begun = 0;
   std::vector<control::Tuner::News> tuned;  // what the tuner has tried

@@ -8,6 +8,7 @@
 
 #include "bench/faults.h"
 #include "rueda/control/tuner.h"
+#include "simulate/calls.h"
 #include "simulate/cluster.h"
 #include "simulate/program.h"
 #include "simulate/servers.h"
@@ -71,7 +72,8 @@ struct Prediction {
   std::vector<std::string> host_order;  // names; empty where the order is the cluster's
   std::vector<Culprit> culprits;        // the one that costs most first; only with losses
   int steps = 0;
-  double calls = 0, messages = 0;  // a step; messages: about which tensors run
+  double calls = 0, messages = 0;       // a step; messages: about which tensors run
+  std::vector<StartedCall> last_calls;  // of the last step, in the order in which rank 0 starts them
   int64_t bucket_bytes = 0;
   int64_t plans_begun = 0;
   std::vector<control::Tuner::News> tuned;    // what was tried in tuned_steps

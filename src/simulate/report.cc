@@ -66,7 +66,10 @@ Ordered row_of(const Prediction& row) {
                  {"negotiation_messages", row.messages},
                  {"plans", row.plans_begun},
                  {"tuned", tried_in(row)},
-                 {"algorithms", row.algorithms}};
+                 {"algorithms", row.algorithms},
+                 {"last_calls", Ordered::array()}};
+  for (const StartedCall& one : row.last_calls)
+    out["last_calls"].push_back({{"tensors", one.tensors}, {"bytes", one.bytes}});
   if (row.has_losses)
     out["lost_ms"] = {{"links", row.losses.links_ms},
                       {"hosts", row.losses.hosts_ms},

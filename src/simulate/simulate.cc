@@ -95,6 +95,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   };
   row.calls = a_step(run.value().job.calls);
   row.messages = a_step(run.value().job.messages);
+  row.last_calls = run.value().job.last_calls;
   take_use(run.value(), one.cluster, row);
   one.tuned_steps = 0;  // what is lost is told of the buckets at the beginning
   if (request.split) {

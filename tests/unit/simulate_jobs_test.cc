@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "simulate/simulate.h"
 
@@ -69,6 +70,20 @@ TEST(simulate_jobs, a_step_ends_when_the_last_gradient_has_crossed_the_link) {
   EXPECT_EQ(row.messages, 0) << "by a plan";
   EXPECT_EQ(row.plans_begun, 1);
   EXPECT_EQ(row.bottleneck, "links");
+}
+
+TEST(simulate_jobs, the_calls_of_a_step_carry_all_its_tensors) {
+  const std::vector<int64_t> counts = {1000, 2000, 500'000, 3000, 400'000, 100};
+  const Prediction row = predict(request_of(model_of(counts, 12), ideal(4)));
+  size_t tensors = 0;
+  int64_t bytes = 0;
+  for (const StartedCall& call : row.last_calls) {
+    tensors += call.tensors;
+    bytes += call.bytes;
+  }
+  EXPECT_EQ(tensors, counts.size());
+  EXPECT_EQ(bytes, 4 * std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  EXPECT_EQ(static_cast<double>(row.last_calls.size()), row.calls);
 }
 
 TEST(simulate_jobs, without_plans_every_step_is_negotiated) {

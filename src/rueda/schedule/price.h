@@ -1,6 +1,7 @@
-// Virtual time: how long a set of schedules would take on a topology. The rules: a rank sends one message
-// and receives one message at a time, and reduces one thing at a time. The ranks of a host share its port to
-// other hosts; the port slows down if several hosts send to it. Messages that arrive early are buffered.
+// Virtual time: how long a set of schedules would take on a topology. The rules: a rank sends one message at
+// a time, receives one from its own host at a time, and reduces one thing at a time. The ranks of a host
+// share its port to other hosts; the port slows down if many hosts send to it. Messages that arrive early
+// are buffered.
 // This includes what the formulas of cost_us leave out: pipelining, waiting, uneven ranks, uneven networks.
 // Pure; any thread.
 #pragma once

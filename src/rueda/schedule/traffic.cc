@@ -11,15 +11,15 @@
 namespace rueda::schedule {
 namespace {
 
-// How many times longer bytes take to a port to which so many hosts send, if what they send overflows the
-// queue of the switch: TCP then waits for its timers. Between hosts of 1 Gbit/s an allreduce of 16 MiB by the
-// direct algorithm took 1.2 times its bytes' time with 3 senders to each receiver, 2.4 times with 7. Larger
-// numbers were not measured.
+// How many times longer bytes take to a port to which many hosts send, if what they send overflows the queue
+// of the switch. Between namespaces of 1 Gbit/s, an allreduce of 16 MiB by the direct algorithm took 1.04 to
+// 1.08 times its bytes' time with 3 to 7 senders to each receiver (`rueda bench replay -np 4 … 8 -- rueda
+// bench allreduce --algorithm direct --sizes 16MiB`). Switches with shorter queues may do worse.
 constexpr double kQueueBytes = 1 << 20;  // of a switch's port
+constexpr int32_t kManySenders = 3;
+constexpr double kSlowdown = 1.05;
 double incast(int32_t senders, double waiting_bytes) {
-  constexpr int32_t kFirst = 3, kMeasured = 7;
-  if (senders < kFirst || waiting_bytes < kQueueBytes) return 1;
-  return 1.2 + 0.3 * (std::min(senders, kMeasured) - kFirst);
+  return senders < kManySenders || waiting_bytes < kQueueBytes ? 1 : kSlowdown;
 }
 
 double wire_bytes(const Spec& spec, const Step& step, int64_t count) {
@@ -290,9 +290,12 @@ void Traffic::land(Call& call, const Event& event) {
     use_.port_in[to_host] += taken;
   }
   const LinkCost& link = network_.link(from_host, to_host);
-  in_free_[to] = std::max(came, in_free_[to] + bytes / (link.bandwidth_gbps * 1e3));
+  if (from_host == to_host) {
+    in_free_[to] = std::max(came, in_free_[to] + bytes / (link.bandwidth_gbps * 1e3));
+    came = in_free_[to];
+  }
   Event arrival = event;
-  arrival.at = in_free_[to] + link.latency_us;
+  arrival.at = came + link.latency_us;
   arrival.what = What::kArrive;
   push(call, arrival);
 }
