@@ -376,6 +376,9 @@ def test_what_cannot_be_sharded_is_refused_in_a_sentence():
         with pytest.raises(ValueError, match=text):
             hvd.ShardedOptimizer(optimizer, **options)
     optimizer = sharded(sgd(net), net)
+    for wrap, options in ((hvd.DistributedOptimizer, {}), (hvd.LocalSGD, {"every": 2})):
+        with pytest.raises(ValueError, match="already"):
+            wrap(optimizer, net.named_parameters(), **options)
     with pytest.raises(ValueError, match="each rank has another part"):
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     with pytest.raises(ValueError, match=r"root_rank is 99, but .* has ranks \[0, 1"):

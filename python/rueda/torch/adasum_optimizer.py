@@ -17,6 +17,7 @@ from rueda.open_operations import InFlight
 from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step
+from rueda.torch.arguments import Wrapped
 from rueda.torch.compression import Compressor
 from rueda.torch.naming import default_names
 from rueda.torch.pending_gradients import watch_gradient, weakly
@@ -26,7 +27,7 @@ from rueda.torch.reductions import allreduce_async_
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."
 
 
-class AdasumMixin(torch.optim.Optimizer):
+class AdasumMixin(Wrapped):
     """What DistributedOptimizer puts in front of the user's optimizer class for op=Adasum."""
 
     def _attach(

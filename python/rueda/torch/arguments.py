@@ -9,7 +9,16 @@ import torch
 
 from rueda.compression import StatefulCompressor
 from rueda.operations import check_compression
-from rueda.policy import OPS, Adasum, Average, Sum, check_op, check_passes, check_predivide
+from rueda.policy import (
+    ALREADY_DISTRIBUTED,
+    OPS,
+    Adasum,
+    Average,
+    Sum,
+    check_op,
+    check_passes,
+    check_predivide,
+)
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compression, Compressor
 
@@ -68,12 +77,18 @@ def check_groups(groups: Any) -> None:
         raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
 
 
+class Wrapped(torch.optim.Optimizer):
+    """What DistributedOptimizer and its like make of an optimizer. None of them wraps it again."""
+
+
 def check_kinds(optimizer: Any, process_set: Any) -> None:
-    """Raises TypeError if one of these is something else."""
+    """Raises TypeError if one of these is something else, and ValueError if the optimizer is wrapped."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if not hasattr(optimizer, "param_groups"):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
+    if isinstance(optimizer, Wrapped):
+        raise ValueError(ALREADY_DISTRIBUTED)
 
 
 def check_model(model: Any, optimizer: torch.optim.Optimizer, missing: str) -> None:

@@ -15,9 +15,8 @@ import torch
 from rueda.basics import basics
 from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
-from rueda.policy import ALREADY_DISTRIBUTED, Average, check_count, check_every, check_passes
+from rueda.policy import Average, check_count, check_every, check_passes
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.arguments import check_kinds
 from rueda.torch.compression import Compression
 from rueda.torch.cross_step import finish_all
@@ -207,8 +206,6 @@ class _LocalSGDMixin(LocalStepsMixin):
 def check_rhythm(what: str, optimizer: Any, rhythm: Rhythm) -> None:
     """Raises ValueError or TypeError for what cannot be wrapped, or not so. what: the name of the wrapper."""
     check_kinds(optimizer, rhythm.process_set)
-    if isinstance(optimizer, (DistributedMixin, AdasumMixin)) or hasattr(optimizer, "_sharding"):
-        raise ValueError(ALREADY_DISTRIBUTED)
     check_every(what, rhythm.every)
     check_passes(rhythm.passes)
     check_count(what, "warmup_steps", rhythm.warmup_steps, 0, "so many steps at first average gradients")

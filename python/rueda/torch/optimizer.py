@@ -13,11 +13,12 @@ import torch
 from rueda.basics import basics, is_enabled
 from rueda.compression import StatefulCompressor
 from rueda.errors import HorovodInternalError
-from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
+from rueda.policy import Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.steps import mark_step
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.arguments import (
+    Wrapped,
     check_cross_step,
     check_groups,
     check_kinds,
@@ -44,7 +45,7 @@ COMPRESSION = "compression"  # the key of a compressor's state in state_dict()
 class_module = __name__
 
 
-class DistributedMixin(torch.optim.Optimizer):
+class DistributedMixin(Wrapped):
     """What DistributedOptimizer puts in front of the user's optimizer class."""
 
     _reducer: Reducer | None
@@ -375,8 +376,6 @@ def DistributedOptimizer(
     check_reduction(compression, op, gradient_predivide_factor, backward_passes_per_step)
     check_groups(groups)
     check_kinds(optimizer, process_set)
-    if isinstance(optimizer, (DistributedMixin, AdasumMixin)):
-        raise ValueError(ALREADY_DISTRIBUTED)
     check_cross_step(cross_step, optimizer, model, op, groups)
     finish_all()  # names of another model's gradients may be the same
     names = name_parameters(optimizer, named_parameters)

@@ -14,16 +14,15 @@ import torch
 
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
-from rueda.policy import ALREADY_DISTRIBUTED, Average, Max, Sum, check_gradient_op, check_passes
+from rueda.policy import Average, Max, Sum, check_gradient_op, check_passes
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.steps import mark_step
-from rueda.torch.adasum_optimizer import AdasumMixin
-from rueda.torch.arguments import check_kinds, check_model, check_reduction
+from rueda.torch.arguments import Wrapped, check_kinds, check_model, check_reduction
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import finish_all
 from rueda.torch.elementwise import check_element_wise
 from rueda.torch.naming import default_names, name_parameters
-from rueda.torch.optimizer import DistributedMixin, rewrap
+from rueda.torch.optimizer import rewrap
 from rueda.torch.pending_gradients import Settings, settle
 from rueda.torch.reducer import ZEROED_EARLY
 from rueda.torch.sharded_state import check_shapes, cut_state, gather_state
@@ -36,7 +35,7 @@ NO_MODEL = (
 )
 
 
-class _ShardedMixin(torch.optim.Optimizer):
+class _ShardedMixin(Wrapped):
     """What ShardedOptimizer puts in front of the user's optimizer class.
 
     `param_groups` has the whole parameters. While the wrapped class steps, saves or loads, it has the shards,
@@ -254,8 +253,6 @@ def _wide(grad: torch.Tensor) -> torch.dtype:
 
 def _check(optimizer: Any, model: Any, op: int, process_set: Any, overlap: bool) -> None:
     check_kinds(optimizer, process_set)
-    if isinstance(optimizer, (DistributedMixin, AdasumMixin, _ShardedMixin)):
-        raise ValueError(ALREADY_DISTRIBUTED)
     check_gradient_op(op, "ShardedOptimizer")
     check_element_wise(optimizer)
     if overlap:
