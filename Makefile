@@ -2,7 +2,7 @@
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test test-matrix bench figure figures wheel wheels clean
+.PHONY: help setup demo test test-matrix bench figure figures fuzz wheel wheels clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
@@ -11,6 +11,7 @@ help:
 	@echo "make bench   measure this machine"
 	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
 	@echo "make figures draw what rueda simulate predicts (docs/predictions.md): about a quarter of an hour"
+	@echo "make fuzz    search for inputs that break a parser (docs/security.md): a quarter of an hour"
 	@echo "make wheel   dist/rueda_train-*.whl"
 	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
@@ -39,6 +40,11 @@ figure: setup
 # What rueda simulate predicts, beside published numbers.
 figures: setup
 	@for figure in servers scaling buffer host_order beyond fusion merge_scope lines_of_code; do $(VENV) bench/figures/$$figure.py || exit 1; done
+
+# Parsers of foreign bytes under libFuzzer.
+fuzz:
+	@tools/setup.sh apt
+	@python3 tools/fuzz.py
 
 wheel:
 	@tools/setup.sh apt

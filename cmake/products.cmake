@@ -61,6 +61,8 @@ if(cli_sources)
   rueda_needs_glibc_alone(rueda_cli)
 endif()
 
+include(${CMAKE_SOURCE_DIR}/cmake/fuzz.cmake)
+
 if(RUEDA_BUILD_TESTS)
   get_property(test_programs GLOBAL PROPERTY RUEDA_TEST_PROGRAMS)
   set(test_lines "")
