@@ -77,6 +77,20 @@ std::string_view name_of(ReduceOp op) {
   return "unknown";
 }
 
+std::string_view name_of(Wire wire) {
+  switch (wire) {
+    case Wire::kExact:
+      return "float32";
+    case Wire::kBfloat16:
+      return "bf16";
+    case Wire::kFloat16:
+      return "fp16";
+    case Wire::kInt8:
+      return "int8";
+  }
+  return "unknown";
+}
+
 std::string_view name_of(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kHost:

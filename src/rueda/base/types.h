@@ -60,6 +60,18 @@ enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, k
 constexpr int count_of(ReduceOp /*op*/) { return static_cast<int>(ReduceOp::kProduct) + 1; }
 std::string_view name_of(ReduceOp op);
 
+// How sums of float32 travel between hosts; inside a host they are always exact. The 16-bit types and int8 are
+// encoded in blocks of kWireBlock elements, int8 with a float32 scale for each block.
+enum class Wire : uint8_t { kExact = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 = 3 };
+constexpr int count_of(Wire /*wire*/) { return static_cast<int>(Wire::kInt8) + 1; }
+std::string_view name_of(Wire wire);  // "float32", "bf16", "fp16", "int8"
+inline constexpr int64_t kWireBlock = 256;
+// Bytes of one encoded block.
+constexpr int64_t wire_block_bytes(Wire wire) {
+  constexpr int64_t kScaleBytes = 4;
+  return wire == Wire::kInt8 ? kWireBlock + kScaleBytes : kWireBlock * (wire == Wire::kExact ? 4 : 2);
+}
+
 // Ranks that run collectives together. It never changes. members are world ranks in ascending order.
 struct Group {
   int32_t id = 0;  // 0 = the world

@@ -37,6 +37,7 @@ Op op_of(ReduceOp op, DType dtype) {
 }
 
 Half half_of(DType dtype) { return dtype == DType::kFloat16 ? Half::kFloat16 : Half::kBfloat16; }
+Half half_of(Wire wire) { return wire == Wire::kFloat16 ? Half::kFloat16 : Half::kBfloat16; }
 Real real_of(DType dtype) { return dtype == DType::kFloat64 ? Real::kFloat64 : Real::kFloat32; }
 
 ReduceFn reduction_of(const Table& table, DType dtype, Op op) {
@@ -196,6 +197,21 @@ void reduce_sources(ReduceOp op, DType dtype, std::span<const void* const> sourc
   if (!is_floating(dtype)) return reduce_integers_scaled(reduction, dtype, sources, out, scale, count);
   const FloatScale float_scale{static_cast<double>(scale.divisor), scale.factor};
   reduction(sources.data(), sources.size(), out, count, &float_scale);
+}
+
+void encode(Wire wire, const float* in, const float* error_in, float* error_out, std::byte* out,
+            size_t blocks) {
+  RUEDA_CHECK(wire != Wire::kExact, "exact sums are not encoded");
+  const Table& loops = table();
+  if (wire == Wire::kInt8) return loops.encode_int8(in, error_in, error_out, out, blocks);
+  loops.encode_half[static_cast<int>(half_of(wire))](in, error_in, error_out, out, blocks);
+}
+
+void decode(Wire wire, const std::byte* in, const float* acc_in, float* out, size_t count) {
+  RUEDA_CHECK(wire != Wire::kExact, "exact sums are not encoded");
+  const Table& loops = table();
+  if (wire == Wire::kInt8) return loops.decode_int8(in, acc_in, out, count);
+  loops.decode_half[static_cast<int>(half_of(wire))](in, acc_in, out, count);
 }
 
 void adasum(DType dtype, const void* a, const void* b, void* out, size_t count) {

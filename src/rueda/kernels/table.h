@@ -41,6 +41,11 @@ using DotFn = void (*)(const void* a, const void* b, size_t count, Dots& dots);
 using CombineFn = void (*)(double a_factor, const void* a, double b_factor, const void* b, void* out,
                            size_t count);
 
+// Blocks of kWireBlock elements; see encode() and decode() in kernels.h.
+using EncodeFn = void (*)(const float* in, const float* error_in, float* error_out, std::byte* out,
+                          size_t blocks);
+using DecodeFn = void (*)(const std::byte* in, const float* acc_in, float* out, size_t count);
+
 struct Table {
   const char* name = nullptr;  // "AVX2"
   ReduceFn reduce_half[2][kOpCount] = {};
@@ -51,6 +56,10 @@ struct Table {
   NarrowFn narrow[2] = {};
   DotFn dot[2] = {};
   CombineFn combine[2] = {};
+  EncodeFn encode_half[2] = {};
+  DecodeFn decode_half[2] = {};
+  EncodeFn encode_int8 = nullptr;
+  DecodeFn decode_int8 = nullptr;
 };
 
 // The compiled tables that this CPU and its operating system support, best first. Never empty.

@@ -33,7 +33,9 @@ struct Tables {
 #endif
       Table& next = usable[count];
       if (!is_supported(cpu, target)) continue;
-      if (fill_real(target, next) && fill_half(target, next) && fill_integer(target, next)) ++count;
+      if (fill_real(target, next) && fill_half(target, next) && fill_integer(target, next) &&
+          fill_wire(target, next))
+        ++count;
     }
   }
 };

@@ -17,6 +17,7 @@ namespace rueda::kernels {
 bool fill_real(int64_t target, Table& table);
 bool fill_half(int64_t target, Table& table);
 bool fill_integer(int64_t target, Table& table);
+bool fill_wire(int64_t target, Table& table);
 
 }  // namespace rueda::kernels
 
