@@ -25,6 +25,7 @@ struct Algorithm {
   // The predicted time in microseconds. Empty if the algorithm does not support this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);
   Schedule (*build)(const Spec&, const Topology&, Rank);
+  bool is_encoded = false;  // for calls with a wire type, and only for those
 };
 
 // Unless an algorithm is forced, only those for which this is true are chosen.

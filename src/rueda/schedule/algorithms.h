@@ -12,6 +12,7 @@ extern const Algorithm kAllreduceRing;
 extern const Algorithm kAllreduceRecursiveDoubling;
 extern const Algorithm kAllreduceHalvingDoubling;
 extern const Algorithm kAllreduceAdasum;
+extern const Algorithm kAllreduceEncoded;
 
 extern const Algorithm kAllgatherDirect;
 extern const Algorithm kAllgatherRing;

@@ -28,7 +28,14 @@ Slice Builder::scratch(int64_t count) {
   return {Buffer::kScratch, begin, count};
 }
 
+Slice Builder::wire(int64_t count) {
+  const int64_t begin = schedule_.wire_count;
+  schedule_.wire_count += count;
+  return {Buffer::kWire, begin, count};
+}
+
 WireType Builder::wire_of(const Slice& from) const {
+  if (from.buffer == Buffer::kWire) return WireType::kEncoded;
   return from.buffer == Buffer::kScratch && is_reduction(spec_.what) ? WireType::kAccumulator
                                                                      : WireType::kElement;
 }
@@ -71,6 +78,12 @@ StepId Builder::finish(const Slice& to, const Slice& from) {
   RUEDA_CHECK(to.count == from.count, "finishing keeps the number of elements");
   if (to.count == 0) return kNoStep;
   return add({.kind = StepKind::kFinish, .to = to, .from = from});
+}
+
+StepId Builder::encode(const Slice& to, const Slice& from) {
+  RUEDA_CHECK(to.count == from.count, "encoding keeps the number of elements");
+  if (to.count == 0) return kNoStep;
+  return add({.kind = StepKind::kEncode, .to = to, .from = from});
 }
 
 StepId Builder::signal(Rank peer) {

@@ -32,6 +32,8 @@ class Builder {
 
   // Scratch that overlaps no earlier one, aligned to cache lines.
   Slice scratch(int64_t count);
+  // Room for encoded blocks behind what was reserved before.
+  Slice wire(int64_t count);
   // The element type of a slice of mine on the wire. Its receiver must name the same.
   [[nodiscard]] WireType wire_of(const Slice& from) const;
 
@@ -42,6 +44,7 @@ class Builder {
   StepId reduce(const Slice& to, const Slice& from, const Slice& from2);
   StepId adasum(const Slice& to, const Slice& from, const Slice& from2);
   StepId finish(const Slice& to, const Slice& from);
+  StepId encode(const Slice& to, const Slice& from);
 
   // Messages without data. They are never left out.
   StepId signal(Rank peer);
@@ -62,7 +65,7 @@ class Builder {
 
   const Spec& spec_;
   Schedule schedule_;
-  std::array<Hazards, 3> hazards_;  // by Buffer; aliased ones share the first
+  std::array<Hazards, kBufferCount> hazards_;  // by Buffer; aliased ones share the first
 };
 
 }  // namespace rueda::schedule

@@ -28,14 +28,30 @@ size_t counts_needed(Collective what, Rank size) {
   return what == Collective::kAllgather || what == Collective::kReducescatter ? n : 0;
 }
 
+bool obeys_wire(const Algorithm& algorithm, const Spec& spec) {
+  return algorithm.is_encoded == (spec.wire != Wire::kExact);
+}
+
 bool may_be_chosen(const Algorithm& algorithm, const Spec& spec, const Topology& topology) {
-  return algorithm.what == spec.what && is_order_preserving(algorithm, topology);
+  return algorithm.what == spec.what && obeys_wire(algorithm, spec) && is_order_preserving(algorithm, topology);
+}
+
+Status check_wire(const Spec& spec, int64_t sum) {
+  if (spec.wire == Wire::kExact) return Status::ok();
+  if (spec.what != Collective::kAllreduce || spec.op != ReduceOp::kSum || spec.dtype != DType::kFloat32)
+    return fault(spec, "a wire type is for sums of float32");
+  if (sum != spec.count)
+    return fault(spec, "the owners have ", sum, " elements, the call has ", spec.count);
+  for (const int64_t count : spec.counts)
+    if (count % kWireBlock != 0) return fault(spec, "an owner has ", count, " elements, not whole blocks");
+  return Status::ok();
 }
 
 // The forced algorithm, if it supports the call.
 std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, std::string_view forced) {
   const Algorithm* algorithm = forced.empty() ? nullptr : find_algorithm(spec.what, forced);
-  const std::optional<double> cost = algorithm != nullptr ? algorithm->cost_us(spec, topology) : std::nullopt;
+  if (algorithm == nullptr || !obeys_wire(*algorithm, spec)) return std::nullopt;
+  const std::optional<double> cost = algorithm->cost_us(spec, topology);
   if (!cost) return std::nullopt;
   return Choice{.algorithm = algorithm, .cost_us = *cost};
 }
@@ -45,7 +61,8 @@ std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, st
 Status check_spec(const Spec& spec, Rank size) {
   if (size < 1) return fault(spec, "the group is empty");
   if (spec.count < 0) return fault(spec, spec.count, " elements");
-  const size_t needed = counts_needed(spec.what, size);
+  const size_t needed =
+      spec.wire == Wire::kExact ? counts_needed(spec.what, size) : static_cast<size_t>(size);
   if (spec.counts.size() != needed)
     return fault(spec, spec.counts.size(), " counts for ", size, " ranks, ", needed, " are needed");
   for (int64_t count : spec.counts)
@@ -59,7 +76,7 @@ Status check_spec(const Spec& spec, Rank size) {
     return fault(spec, "Average arrives as Sum with a scale");
   if (spec.what == Collective::kReducescatter && spec.op == ReduceOp::kAdasum)
     return {Code::kUnsupported, "REDUCESCATTER: Adasum is for allreduce only; use Sum or Average"};
-  return Status::ok();
+  return check_wire(spec, sum);
 }
 
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced) {

@@ -19,6 +19,8 @@ Expr Expressions::combine(Expr a, Expr b) {
 
 Expr Expressions::adasum(Expr a, Expr b) { return intern(Kind::kAdasum, a, b); }
 
+Expr Expressions::encoded(Expr a, Rank by) { return intern(Kind::kEncoded, a, by); }
+
 Expr Expressions::finish(Expr a) {
   const bool rounds = !can_accumulate_in_output(spec_) && nodes_[a].kind != Kind::kLeaf;
   if (spec_.scale.is_identity() && !rounds) return a;
@@ -30,6 +32,8 @@ std::string Expressions::to_string(Expr e) const {
   const Node& node = nodes_[e];
   if (node.kind == Kind::kLeaf) return std::to_string(node.a);
   if (node.kind == Kind::kFinish) return "finish(" + to_string(node.a) + ")";
+  if (node.kind == Kind::kEncoded)
+    return "encoded by " + std::to_string(node.b) + "(" + to_string(node.a) + ")";
   const char* name = node.kind == Kind::kCombine ? " op " : " adasum ";
   return "(" + to_string(node.a) + name + to_string(node.b) + ")";
 }
@@ -40,7 +44,7 @@ Expr Expressions::intern(Kind kind, int32_t a, int32_t b) {
   Node node{.kind = kind, .a = a, .b = b, .ranks = {}};
   if (kind == Kind::kLeaf) {
     node.ranks = {a};
-  } else if (kind == Kind::kFinish) {
+  } else if (kind == Kind::kFinish || kind == Kind::kEncoded) {
     node.ranks = nodes_[a].ranks;
   } else {
     std::merge(nodes_[a].ranks.begin(), nodes_[a].ranks.end(), nodes_[b].ranks.begin(), nodes_[b].ranks.end(),

@@ -21,7 +21,8 @@ class Expressions {
   Expr leaf(Rank rank);          // an element of a rank's input
   Expr combine(Expr a, Expr b);  // a op b
   Expr adasum(Expr a, Expr b);
-  Expr finish(Expr a);  // scaled and rounded; returns a itself if that changes nothing
+  Expr encoded(Expr a, Rank by);  // by another rank, the bits may differ: each has errors of its own
+  Expr finish(Expr a);            // scaled and rounded; returns a itself if that changes nothing
 
   [[nodiscard]] bool is_finished(Expr e) const { return nodes_[e].kind == Kind::kFinish; }
   [[nodiscard]] Expr unfinished(Expr e) const { return is_finished(e) ? nodes_[e].a : e; }
@@ -30,7 +31,7 @@ class Expressions {
   [[nodiscard]] std::string to_string(Expr e) const;  // "((0 op 1) op 2)"
 
  private:
-  enum class Kind { kLeaf, kCombine, kAdasum, kFinish };
+  enum class Kind { kLeaf, kCombine, kAdasum, kFinish, kEncoded };
   struct Node {
     Kind kind;
     int32_t a = 0, b = 0;

@@ -69,13 +69,20 @@ class TwoLevelOwners {
   void share(int64_t round, const Slice& result);  // to my host and to the entries of the others
   void forward(int64_t round);  // receives into output; as an entry: passes on inside my host
 
- private:
+  [[nodiscard]] const std::vector<std::vector<Rank>>& hosts() const { return hosts_; }
   [[nodiscard]] const std::vector<Rank>& my_host() const { return hosts_[call_.topology.host_of[call_.me]]; }
-  [[nodiscard]] Rank entry(int32_t host, Rank owner) const;
+  [[nodiscard]] int32_t my_place() const { return local_index_[call_.me]; }  // in my host
   [[nodiscard]] bool is_in_my_host(Rank rank) const;
+  [[nodiscard]] Rank entry(int32_t host, Rank owner) const;
+  [[nodiscard]] bool is_entry_of(Rank owner) const { return duty_[owner] >= 0; }
   [[nodiscard]] Slice chunk_of(Rank owner, int64_t round, Buffer buffer) const;
   [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host; I must be the entry
+  // Scratch for a sum of `count` elements over the hosts, in as many slots as chunks are in flight.
+  [[nodiscard]] Slice sum_of(int64_t round, int64_t count) const {
+    return part(sums_, round % kSlots * slot_, count);
+  }
 
+ private:
   Builder& builder_;
   const OwnerCall& call_;
   std::vector<std::vector<Rank>> hosts_;

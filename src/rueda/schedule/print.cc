@@ -21,6 +21,8 @@ const char* name_of(StepKind kind) {
       return "finish";
     case StepKind::kAdasum:
       return "adasum";
+    case StepKind::kEncode:
+      return "encode";
   }
   return "?";
 }
@@ -28,13 +30,16 @@ const char* name_of(StepKind kind) {
 std::ostream& operator<<(std::ostream& out, const Slice& slice) {
   const char* buffer = slice.buffer == Buffer::kInput    ? "in"
                        : slice.buffer == Buffer::kOutput ? "out"
+                       : slice.buffer == Buffer::kWire   ? "wire"
                                                          : "scratch";
   return out << buffer << '[' << slice.begin << ',' << slice.begin + slice.count << ')';
 }
 
 void print(std::ostream& out, const Step& step) {
   out << name_of(step.kind);
-  const char* wire = step.wire == WireType::kAccumulator ? " as accumulators" : "";
+  const char* wire = step.wire == WireType::kAccumulator ? " as accumulators"
+                     : step.wire == WireType::kEncoded   ? " encoded"
+                                                         : "";
   switch (step.kind) {
     case StepKind::kSend:
       out << ' ' << step.from << " -> " << step.peer << wire;
@@ -47,6 +52,7 @@ void print(std::ostream& out, const Step& step) {
       break;
     case StepKind::kCopy:
     case StepKind::kFinish:
+    case StepKind::kEncode:
       out << ' ' << step.to << " = " << step.from;
       break;
     case StepKind::kReduce:

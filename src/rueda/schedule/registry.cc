@@ -15,6 +15,7 @@ std::span<const Algorithm> algorithms() {
       kAllreduceRecursiveDoubling,
       kAllreduceHalvingDoubling,
       kAllreduceAdasum,
+      kAllreduceEncoded,
       kAllgatherDirect,
       kAllgatherRing,
       kAllgatherBruck,

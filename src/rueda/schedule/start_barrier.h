@@ -19,10 +19,10 @@ inline bool spares_inputs(size_t segments, Rank members) { return segments > 1 |
 // A call that may be cancelled must not end, and must not change its inputs, before all members have started
 // it. If the call does not ensure this itself, and its tensors are too large to be copied, a barrier runs
 // first. Every member decides alike: whether the outputs are the inputs, which may differ between members,
-// plays no part.
+// plays no part. A call with a wire type has copies of its inputs.
 inline bool needs_start_barrier(const Spec& spec, size_t segments, Rank members, int64_t copied_bytes) {
   if (!waits_for_all(spec)) return true;
-  if (spec.what != Collective::kAllreduce) return false;
+  if (spec.what != Collective::kAllreduce || spec.wire != Wire::kExact) return false;
   const auto bytes = spec.count * static_cast<int64_t>(size_of(spec.dtype));
   return !spares_inputs(segments, members) && bytes > copied_bytes;
 }

@@ -34,8 +34,15 @@ std::vector<Expected> expected_of(const Claim& claim, Rank rank, Expressions& ex
     return claim.is_order_preserving ? canonical(spec, claim.topology, expressions) : kAnyOrder;
   };
   switch (spec.what) {
-    case Collective::kAllreduce:
-      return {{0, spec.count, reduced(), 0}};
+    case Collective::kAllreduce: {
+      if (spec.wire == Wire::kExact) return {{0, spec.count, reduced(), 0}};
+      const Blocks blocks = Blocks::of_counts(spec.counts);
+      std::vector<Expected> runs;
+      for (Rank owner = 0; owner < n; ++owner)
+        runs.push_back({blocks.begin(owner), blocks.count(owner),
+                        canonical_encoded(claim.topology, owner, expressions), blocks.begin(owner)});
+      return runs;
+    }
     case Collective::kReducescatter: {
       const Blocks blocks = Blocks::of_counts(spec.counts);
       return {{0, blocks.count(rank), reduced(), blocks.begin(rank)}};
@@ -162,12 +169,14 @@ Status check_barrier(std::span<const Schedule> schedules) {
 RankTotals totals_of(const Spec& spec, const Schedule& schedule) {
   RankTotals totals{.steps = static_cast<int64_t>(schedule.steps.size())};
   for (const Step& step : schedule.steps) {
-    const DType type = step.wire == WireType::kElement ? spec.dtype : accumulator_of(spec.dtype);
-    const auto bytes = static_cast<int64_t>(size_of(type));
-    if (step.kind == StepKind::kSend) {
-      ++totals.messages_sent;
-      totals.bytes_sent += step.from.count * bytes;
+    if (step.kind != StepKind::kSend) continue;
+    ++totals.messages_sent;
+    if (step.wire == WireType::kEncoded) {
+      totals.bytes_sent += step.from.count / kWireBlock * wire_block_bytes(spec.wire);
+      continue;
     }
+    const DType type = step.wire == WireType::kElement ? spec.dtype : accumulator_of(spec.dtype);
+    totals.bytes_sent += step.from.count * static_cast<int64_t>(size_of(type));
   }
   return totals;
 }
@@ -205,6 +214,21 @@ Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressi
     level = std::move(next);
   }
   return level.front();
+}
+
+Expr canonical_encoded(const Topology& topology, Rank owner, Expressions& expressions) {
+  const std::vector<std::vector<Rank>> hosts = topology.members();
+  const std::vector<Rank>& home = hosts[topology.host_of[owner]];
+  const auto place = std::ranges::find(home, owner) - home.begin();
+  Expr total = kUnwritten;
+  for (const std::vector<Rank>& host : hosts) {
+    Expr sum = expressions.leaf(host.front());
+    for (size_t i = 1; i < host.size(); ++i) sum = expressions.combine(sum, expressions.leaf(host[i]));
+    const Rank entry = host[static_cast<size_t>(place) % host.size()];
+    const Expr part = expressions.encoded(sum, entry);
+    total = total == kUnwritten ? part : expressions.combine(total, part);
+  }
+  return expressions.encoded(total, owner);
 }
 
 Result<Report> verify_schedules(const Spec& spec, const Topology& topology,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "rueda/schedule/verify_parts.h"
@@ -18,6 +19,7 @@ class FormCheck {
         size_(size),
         rank_(rank),
         scratch_(schedule.scratch_count),
+        wire_(schedule.wire_count),
         shape_(shape_of(spec, size, rank)) {}
 
   [[nodiscard]] std::string why(const Step& step, int32_t index) const {
@@ -28,6 +30,10 @@ class FormCheck {
     if (is_message(step) && (step.peer < 0 || step.peer >= size_ || step.peer == rank_))
       return "has no such peer";
     if (step.kind != StepKind::kSend && step.to.buffer == Buffer::kInput) return "writes the input";
+    if (!has_whole_blocks(step)) return "has a part of an encoded block";
+    if (step.to.buffer == Buffer::kWire && step.kind != StepKind::kEncode && step.kind != StepKind::kRecv &&
+        step.kind != StepKind::kSend)
+      return "writes to the wire buffer without encoding";
     switch (step.kind) {
       case StepKind::kSend:
         return why_send(step);
@@ -44,6 +50,8 @@ class FormCheck {
         return why_reduce(step);
       case StepKind::kFinish:
         return why_finish(step);
+      case StepKind::kEncode:
+        return why_encode(step);
     }
     return "has an unknown kind";
   }
@@ -52,8 +60,14 @@ class FormCheck {
   [[nodiscard]] bool is_in_bounds(const Slice& slice) const {
     const int64_t size = slice.buffer == Buffer::kInput    ? shape_.input
                          : slice.buffer == Buffer::kOutput ? shape_.output
+                         : slice.buffer == Buffer::kWire   ? wire_
                                                            : scratch_;
     return slice.begin >= 0 && slice.count >= 0 && slice.begin + slice.count <= size;
+  }
+  [[nodiscard]] static bool has_whole_blocks(const Step& step) {
+    return std::ranges::all_of(std::array{step.to, step.from, step.from2}, [](const Slice& slice) {
+      return slice.buffer != Buffer::kWire || (slice.begin % kWireBlock == 0 && slice.count % kWireBlock == 0);
+    });
   }
   [[nodiscard]] bool may_hold_sums(Buffer buffer) const {
     return is_reduction(spec_.what) &&
@@ -61,18 +75,22 @@ class FormCheck {
   }
   [[nodiscard]] std::string why_send(const Step& step) const {
     const bool is_sum = step.from.buffer == Buffer::kScratch && is_reduction(spec_.what);
-    if ((step.wire == WireType::kAccumulator) != is_sum)
+    if ((step.wire == WireType::kAccumulator) != is_sum ||
+        (step.wire == WireType::kEncoded) != (step.from.buffer == Buffer::kWire))
       return "names a wire type that differs from what it sends";
     return {};
   }
   [[nodiscard]] std::string why_arriving(const Step& step) const {
+    if ((step.wire == WireType::kEncoded) != (step.to.buffer == Buffer::kWire))
+      return "receives encoded blocks where others belong, or the other way round";
     if (step.wire == WireType::kAccumulator && !may_hold_sums(step.to.buffer))
       return "would round a partial sum";
     return {};
   }
   [[nodiscard]] std::string why_copy(const Step& step) const {
     if (step.to.count != step.from.count) return "changes the number of elements";
-    if (is_reduction(spec_.what) && step.from.buffer == Buffer::kScratch && step.to.buffer == Buffer::kOutput)
+    const bool is_sum = step.from.buffer == Buffer::kScratch || step.from.buffer == Buffer::kWire;
+    if (is_reduction(spec_.what) && is_sum && step.to.buffer == Buffer::kOutput)
       return "copies a sum to the output without finishing it";
     return {};
   }
@@ -89,7 +107,15 @@ class FormCheck {
     if (!is_reduction(spec_.what)) return "finishes where nothing is reduced";
     if (step.to.count != step.from.count) return "changes the number of elements";
     if (step.to.buffer != Buffer::kOutput) return "does not finish into the output";
-    if (step.from.buffer != Buffer::kScratch && !(step.from == step.to)) return "finishes from a wrong place";
+    const bool is_sum = step.from.buffer == Buffer::kScratch || step.from.buffer == Buffer::kWire;
+    if (!is_sum && !(step.from == step.to)) return "finishes from a wrong place";
+    return {};
+  }
+  [[nodiscard]] std::string why_encode(const Step& step) const {
+    if (step.to.count != step.from.count) return "changes the number of elements";
+    if (step.to.buffer != Buffer::kWire || step.from.buffer == Buffer::kWire) return "does not encode";
+    if (step.to.begin / spec_.count > 1 || step.to.begin % spec_.count + step.to.count > spec_.count)
+      return "encodes to where messages arrive";
     return {};
   }
 
@@ -97,6 +123,7 @@ class FormCheck {
   Rank size_;
   Rank rank_;
   int64_t scratch_;
+  int64_t wire_;
   Shape shape_;
 };
 

@@ -63,7 +63,7 @@ class SymbolicMemory {
   [[nodiscard]] size_t index(Buffer buffer) const {
     return is_aliased_ && buffer == Buffer::kOutput ? 0 : static_cast<size_t>(buffer);
   }
-  std::array<IntervalMap<Cell>, 3> buffers_;
+  std::array<IntervalMap<Cell>, kBufferCount> buffers_;
   bool is_aliased_ = false;
 };
 
@@ -100,6 +100,7 @@ class SymbolicExecution {
   Status apply(Event event, const std::vector<Extent>* received);
   void complete(Event event, int64_t round);
   Status stuck() const;
+  Status encode(Event event, std::vector<Extent> extents);
   Status combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b);
   [[nodiscard]] const Step& step(Event event) const { return schedules_[event.rank].steps[event.step]; }
 
@@ -116,5 +117,8 @@ class SymbolicExecution {
 
 // The canonical formula of an element that all ranks contribute to.
 Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressions);
+// The same in a call with a wire type: the sum of each host, encoded there, in the order of the hosts; the
+// owner encodes the sum.
+Expr canonical_encoded(const Topology& topology, Rank owner, Expressions& expressions);
 
 }  // namespace rueda::schedule

@@ -31,7 +31,7 @@ bool overlap_partly(const Slice& a, const Slice& b) {
 // Steps are checked in the order of the list: a write must come after the previous writer and all readers
 // since, a read after the previous writer. This also orders older accesses.
 Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased) {
-  std::array<IntervalMap<Accesses>, 3> buffers;
+  std::array<IntervalMap<Accesses>, kBufferCount> buffers;
   const auto index = [&](Buffer buffer) {
     return is_aliased && buffer == Buffer::kOutput ? size_t{0} : static_cast<size_t>(buffer);
   };

@@ -164,6 +164,8 @@ Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received
     case StepKind::kReduce:
     case StepKind::kAdasum:
       return combine(event, first, second);
+    case StepKind::kEncode:
+      return encode(event, first);
     case StepKind::kFinish: {
       auto finished = first;
       for (Extent& extent : finished) {
@@ -177,6 +179,24 @@ Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received
       break;
   }
   return fault("is a send and cannot be applied");
+}
+
+// The errors of earlier calls are kept by the place in the call, and each place is encoded once.
+Status SymbolicExecution::encode(Event event, std::vector<Extent> extents) {
+  const Step& now = step(event);
+  SymbolicMemory& memory = memories_[event.rank];
+  for (const Extent& there : memory.read(now.to))
+    if (there.cell.expr != kUnwritten)
+      return step_fault(event.rank, event.step, schedules_[event.rank], "encodes a place twice");
+  for (Extent& extent : extents) {
+    if (extent.element != (now.to.begin + extent.offset) % spec_.count)
+      return step_fault(event.rank, event.step, schedules_[event.rank], "encodes into the place of another");
+    if (expressions_.is_finished(extent.cell.expr))
+      return step_fault(event.rank, event.step, schedules_[event.rank], "encodes a finished value");
+    extent.cell.expr = expressions_.encoded(extent.cell.expr, event.rank);
+  }
+  memory.write(now.to, extents);
+  return Status::ok();
 }
 
 Status SymbolicExecution::combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b) {
