@@ -23,6 +23,14 @@ namespace rueda::backend {
 
 using CallId = uint64_t;
 
+// What encoding has taken from one tensor so far on this rank and will add to its next values: to the sums of
+// this host, and to the results that this rank encodes. Each as long as the tensor, filled up to whole blocks
+// (kWireBlock), in the order of its elements. Null: nobody keeps it.
+struct Residual {
+  float* sent = nullptr;
+  float* owned = nullptr;
+};
+
 // One tensor of a call. input and output may be the same memory. If both are null, this rank contributes
 // identity elements and takes no result.
 struct Segment {
@@ -34,6 +42,10 @@ struct Segment {
   // The tensors of a fused call may come from several streams, so each has an event of its own: its input may
   // be read, and its output written, when memory.ready has happened.
   Memory memory = {};
+  // Calls with a wire type: a number that follows from the name, the same on every member, and the residual.
+  // Backends read and write the residual while the call runs, and change it only when the call has succeeded.
+  uint64_t name_hash = 0;
+  Residual residual = {};
 };
 
 // What a backend does with the tensors of a call, for the timeline. begin() also ends the activity before it.
@@ -65,7 +77,8 @@ struct Call {
   // restarts with each generation.
   uint64_t order = 0;
   const Group* group = nullptr;  // I am a member
-  schedule::Spec spec;           // of all segments together
+  // Of all segments together. A wire type is a wish: it counts between hosts, in a backend that knows it.
+  schedule::Spec spec;
   std::span<const Segment> segments = {};
   double prescale = 1.0;  // of every input of a reduction
   // Some members may not have started the call, and it may be cancelled. The backend must therefore leave
@@ -125,6 +138,8 @@ class Backend {
   // Whether the tensors of a fused call are copied to one place and back. If so, large tensors
   // should travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
+  // Whether calls with a wire type are encoded between hosts. Other backends sum exactly.
+  [[nodiscard]] virtual bool encodes() const { return false; }
   // Null: no call may have may_be_cancelled set.
   [[nodiscard]] virtual Cancellation* cancellation() { return nullptr; }
 

@@ -1,10 +1,10 @@
-// Two-level allreduce with a wire type: exact inside hosts, encoded between them. Each rank owns whole blocks.
-// Inside each host one rank (the entry) reduces the contributions to a block in rank order and encodes the sum
-// once; the owner decodes the sums of all hosts, its own included, adds them in the order of the hosts,
-// encodes the result once, and all ranks, the owner included, decode these bytes. So all ranks get equal bits,
-// and each value is rounded twice, whatever the number of hosts. Bytes between hosts, per host, H hosts: 2
-// (H-1)/H of the encoded size. At most one round of messages to the other hosts is in flight, in an order that
-// is rotated from rank to rank, so that few senders share the port of a receiver.
+// Two-level allreduce with a wire type: exact inside hosts, encoded between them. Each rank owns whole
+// blocks. Inside each host one rank (the entry) reduces the contributions to a block in rank order and
+// encodes the sum once; the owner decodes the sums of all hosts, its own included, adds them in the order of
+// the hosts, encodes the result once, and all ranks, the owner included, decode these bytes. So all ranks get
+// equal bits, and each value is rounded twice, whatever the number of hosts. Bytes between hosts, per host, H
+// hosts: 2 (H-1)/H of the encoded size. At most one round of messages to the other hosts is in flight, in an
+// order that is rotated from rank to rank, so that few senders share the port of a receiver.
 #include <deque>
 
 #include "rueda/schedule/algorithms.h"
@@ -38,8 +38,24 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
 Chunks plan_chunks(const Spec& spec, const Topology& topology, const Blocks& blocks) {
   Chunks chunks = Chunks::plan(spec, topology, blocks.largest(), 6 * topology.size());
   chunks.chunk_elements = (chunks.chunk_elements + kWireBlock - 1) / kWireBlock * kWireBlock;
-  chunks.rounds = std::max<int64_t>(1, (blocks.largest() + chunks.chunk_elements - 1) / chunks.chunk_elements);
+  chunks.rounds =
+      std::max<int64_t>(1, (blocks.largest() + chunks.chunk_elements - 1) / chunks.chunk_elements);
   return chunks;
+}
+
+// For timelines and descriptions.
+std::string_view name_of_schedule(Wire wire) {
+  switch (wire) {
+    case Wire::kBfloat16:
+      return "encoded_bf16";
+    case Wire::kFloat16:
+      return "encoded_fp16";
+    case Wire::kInt8:
+      return "encoded_int8";
+    case Wire::kExact:
+      break;
+  }
+  return "encoded";
 }
 
 class Stages {
@@ -50,8 +66,7 @@ class Stages {
         owners_(builder, call),
         parts_(builder.wire(call.spec.count)),
         results_(builder.wire(call.spec.count)),
-        arrived_(
-            builder.wire(static_cast<int64_t>(owners_.hosts().size()) * call.blocks.count(call.me))) {}
+        arrived_(builder.wire(static_cast<int64_t>(owners_.hosts().size()) * call.blocks.count(call.me))) {}
 
   void contribute(int64_t round) { owners_.contribute(round); }
   void reduce_in_host(int64_t round) { owners_.reduce_in_host(round); }
@@ -159,12 +174,12 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     const bool has_middle = round >= 1 && round - 1 < chunks.rounds;
     if (has_next) stages.contribute(round);
     if (has_next) stages.reduce_in_host(round);
-    if (has_next) stages.exchange(round);
+    if (has_middle) stages.exchange(round - 1);
     if (has_middle) stages.reduce_hosts(round - 1);
     if (round >= 2) stages.share(round - 2);
     if (round >= 2) stages.forward(round - 2);
   }
-  return builder.take("encoded");
+  return builder.take(name_of_schedule(spec.wire));
 }
 
 }  // namespace

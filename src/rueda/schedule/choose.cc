@@ -33,15 +33,15 @@ bool obeys_wire(const Algorithm& algorithm, const Spec& spec) {
 }
 
 bool may_be_chosen(const Algorithm& algorithm, const Spec& spec, const Topology& topology) {
-  return algorithm.what == spec.what && obeys_wire(algorithm, spec) && is_order_preserving(algorithm, topology);
+  return algorithm.what == spec.what && obeys_wire(algorithm, spec) &&
+         is_order_preserving(algorithm, topology);
 }
 
 Status check_wire(const Spec& spec, int64_t sum) {
   if (spec.wire == Wire::kExact) return Status::ok();
   if (spec.what != Collective::kAllreduce || spec.op != ReduceOp::kSum || spec.dtype != DType::kFloat32)
     return fault(spec, "a wire type is for sums of float32");
-  if (sum != spec.count)
-    return fault(spec, "the owners have ", sum, " elements, the call has ", spec.count);
+  if (sum != spec.count) return fault(spec, "the owners have ", sum, " elements, the call has ", spec.count);
   for (const int64_t count : spec.counts)
     if (count % kWireBlock != 0) return fault(spec, "an owner has ", count, " elements, not whole blocks");
   return Status::ok();

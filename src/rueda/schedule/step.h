@@ -18,9 +18,9 @@ namespace rueda::schedule {
 // broadcast, input and output may be the same memory, and the schedule must be right then, too (the
 // verifier checks both).
 //
-// Only calls with a wire type have a wire buffer. It holds encoded blocks of kWireBlock elements, and its slices
-// are whole blocks, counted in elements. Its first spec.count elements are what this rank encodes for its host,
-// each at its place in the call; the next spec.count are the results; what arrives follows.
+// Only calls with a wire type have a wire buffer. It holds encoded blocks of kWireBlock elements, and its
+// slices are whole blocks, counted in elements. Its first spec.count elements are what this rank encodes for
+// its host, each at its place in the call; the next spec.count are the results; what arrives follows.
 enum class Buffer : uint8_t { kInput, kOutput, kScratch, kWire };
 inline constexpr int kBufferCount = 4;
 
@@ -42,8 +42,8 @@ enum class StepKind : uint8_t {
                 // type; from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
   kAdasum,      // to = adasum(from, from2), all in output or scratch; each segment of the call by itself
-  kEncode,      // to (wire) = from, in input or scratch, and the error that an earlier call has left there. The
-                // input at the same place is free afterwards: what is lost now is kept in its memory.
+  kEncode,  // to (wire) = from, in input or scratch, and the error that an earlier call has left there. The
+            // input at the same place is free afterwards: what is lost now is kept in its memory.
 };
 
 // The element type on the wire, which the receiver must know.

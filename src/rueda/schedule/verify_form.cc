@@ -66,7 +66,8 @@ class FormCheck {
   }
   [[nodiscard]] static bool has_whole_blocks(const Step& step) {
     return std::ranges::all_of(std::array{step.to, step.from, step.from2}, [](const Slice& slice) {
-      return slice.buffer != Buffer::kWire || (slice.begin % kWireBlock == 0 && slice.count % kWireBlock == 0);
+      return slice.buffer != Buffer::kWire ||
+             (slice.begin % kWireBlock == 0 && slice.count % kWireBlock == 0);
     });
   }
   [[nodiscard]] bool may_hold_sums(Buffer buffer) const {

@@ -33,52 +33,66 @@ bool is_in_place(const Call& call) {
 
 }  // namespace
 
-bool CallRunner::needs_start_barrier(const Call& call) const {
-  return call.may_be_cancelled &&
-         schedule::needs_start_barrier(call.spec, call.segments.size(), call.group->size(),
+bool CallRunner::needs_start_barrier() const {
+  return current_.may_be_cancelled &&
+         schedule::needs_start_barrier(current_.spec, current_.segments.size(), current_.group->size(),
                                        context_.options.copied_bytes);
+}
+
+// A wire type is for the way between hosts.
+void CallRunner::choose_wire() {
+  if (is_encoded() && context_.mesh.topology(*current_.group).is_single_host())
+    current_.spec.wire = Wire::kExact;
+  if (is_encoded()) encoded_.begin(current_);
 }
 
 void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded) {
   RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
   RUEDA_CHECK(is_idle(), "the calls of one channel run one after the other");
   current_ = call;
+  choose_wire();
   first_ticket_ = first_ticket;
   is_cancelled_ = discarded.has_value();
   if (discarded) arrivals_.assign(discarded->begin(), discarded->end());
   is_held_ = false;
-  is_at_start_barrier_ = needs_start_barrier(call);
+  is_at_start_barrier_ = needs_start_barrier();
   how_ = "";
   if (!context_.broken.is_ok()) return end(context_.broken);
-  if (const Status loaded = load(call, is_cancelled_); !loaded.is_ok()) return end(loaded);
+  if (const Status loaded = load(is_cancelled_); !loaded.is_ok()) return end(loaded);
   if (call.group->size() == 1) {
     how_ = "copy";
-    if (!is_cancelled_) run_alone(call.spec, packing_.input(), packing_.output());
+    if (!is_cancelled_) run_alone(current_.spec, packing_.input(), packing_.output());
     return end(Status::ok());
   }
   const schedule::Spec barrier = {
       .what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}};
   is_running_ = true;
-  if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec); !status.is_ok()) end(status);
+  if (const Status status = prepare(is_at_start_barrier_ ? barrier : current_.spec); !status.is_ok())
+    end(status);
 }
 
 // A call that may be cancelled is not reduced in place, unless a start barrier protects its inputs. The
 // output of a reducescatter is in place rarely, and then a part of the input.
-Status CallRunner::load(const Call& call, bool is_discarded) {
-  if (is_discarded) {
-    packing_.clear();
-    return Status::ok();
-  }
+bool CallRunner::needs_copy() const {
+  const Call& call = current_;
   const bool writes_input =
       is_in_place(call) &&
       (call.spec.what == Collective::kReducescatter ||
        (is_reduction(call.spec.what) && !schedule::spares_inputs(call.segments.size(), call.group->size())));
-  const bool is_copied = call.may_be_cancelled && writes_input && !is_at_start_barrier_;
-  if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
+  return call.may_be_cancelled && writes_input && !is_at_start_barrier_;
+}
+
+Status CallRunner::load(bool is_discarded) {
+  if (is_discarded) {
+    packing_.clear();
+    return Status::ok();
+  }
+  const Status packed = is_encoded() ? encoded_.pack() : packing_.pack(current_, needs_copy());
+  if (!packed.is_ok()) {
     context_.broken = packed;  // the other members run the call, and nobody here will receive what they send
     return packed;
   }
-  call.note(Activity::kTransfer);
+  current_.note(Activity::kTransfer);
   return Status::ok();
 }
 
@@ -102,9 +116,20 @@ Status CallRunner::prepare(const schedule::Spec& spec) {
     context_.broken = scratch.status();
     return context_.broken;
   }
+  std::byte* wire = nullptr;
+  if (prepared_->schedule.wire_count > 0) {
+    const int64_t blocks = prepared_->schedule.wire_count / kWireBlock;
+    const auto room = wire_.reserve(static_cast<size_t>(blocks * wire_block_bytes(spec.wire)));
+    if (!room.is_ok()) return context_.broken = room.status();
+    wire = room.value();
+  }
   spec_ = spec;
-  buffers_ = {
-      .spec = &spec_, .input = packing_.input(), .output = packing_.output(), .scratch = scratch.value()};
+  buffers_ = {.spec = &spec_,
+              .input = is_encoded() ? encoded_.input() : packing_.input(),
+              .output = is_encoded() ? nullptr : packing_.output(),
+              .scratch = scratch.value(),
+              .wire = wire,
+              .encoded = is_encoded() ? &encoded_ : nullptr};
   channels_.begin(group, *prepared_);
   return connect();
 }
@@ -187,7 +212,12 @@ void CallRunner::on_completion(uint32_t step, const Status& status) {
 
 void CallRunner::end(const Status& status) {
   is_running_ = is_connecting_ = false;
-  if (status.is_ok() && !is_cancelled_) packing_.unpack(current_);
+  if (status.is_ok() && !is_cancelled_) {
+    if (is_encoded())
+      encoded_.commit();
+    else
+      packing_.unpack(current_);
+  }
   finished_ = Done{.id = current_.id, .status = status, .how = how_};
 }
 

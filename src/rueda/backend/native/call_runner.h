@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rueda/backend/backend.h"
+#include "rueda/backend/native/encoded_call.h"
 #include "rueda/backend/native/execution.h"
 #include "rueda/backend/native/mesh.h"
 #include "rueda/backend/native/schedule_cache.h"
@@ -80,8 +81,11 @@ class CallRunner {
   [[nodiscard]] transport::Ticket first_ticket() const { return first_ticket_; }
 
  private:
-  [[nodiscard]] bool needs_start_barrier(const Call& call) const;
-  Status load(const Call& call, bool is_discarded);
+  void choose_wire();
+  [[nodiscard]] bool is_encoded() const { return current_.spec.wire != Wire::kExact; }
+  [[nodiscard]] bool needs_start_barrier() const;
+  Status load(bool is_discarded);
+  [[nodiscard]] bool needs_copy() const;
   Status prepare(const schedule::Spec& spec);
   Status connect();
   void pass_start_barrier();
@@ -98,9 +102,10 @@ class CallRunner {
   Call current_;
   transport::Ticket first_ticket_ = 0;
   Packing packing_;      // of current_
+  EncodedCall encoded_;  // the same, if it has a wire type
   schedule::Spec spec_;  // what runs now: current_ or its start barrier
   Buffers buffers_;      // the same
-  ReusedBuffer scratch_;
+  ReusedBuffer scratch_, wire_;
   Execution execution_;
   std::string_view how_ = "";
   // Of current_, or of the last call. Shared, because the cache may drop it meanwhile.

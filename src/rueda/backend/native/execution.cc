@@ -18,6 +18,7 @@ class DiscardingConsumer final : public transport::Consumer {
 };
 
 size_t wire_bytes(const Step& receive, const Buffers& buffers) {
+  if (receive.wire == schedule::WireType::kEncoded) return buffers.bytes_of(receive.to);
   return static_cast<size_t>(receive.to.count) * size_of(type_of(*buffers.spec, receive.wire));
 }
 

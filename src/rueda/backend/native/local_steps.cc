@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "rueda/backend/native/encoded_call.h"
 #include "rueda/base/check.h"
 #include "rueda/kernels/kernels.h"
 
@@ -18,7 +19,15 @@ using schedule::StepKind;
 
 constexpr size_t kBlock = 1024;  // elements widened at a time, so that they stay in the L1 cache
 
+// to = from2 (+ from, unless it is null), where from2 is encoded and the others are sums.
+void decode(const Step& step, const Slice* from, const Slice& encoded, const Buffers& buffers) {
+  const auto* sum = from == nullptr ? nullptr : reinterpret_cast<const float*>(buffers.read(*from));
+  kernels::decode(buffers.spec->wire, buffers.read(encoded), sum,
+                  reinterpret_cast<float*>(buffers.write(step.to)), static_cast<size_t>(step.to.count));
+}
+
 void copy(const Step& step, const Buffers& buffers) {
+  if (step.from.buffer == Buffer::kWire) return decode(step, nullptr, step.from, buffers);
   const Operand from = buffers.operand(step.from);
   std::byte* to = buffers.write(step.to);
   if (from.type != type_of(*buffers.spec, step.to.buffer))
@@ -27,7 +36,14 @@ void copy(const Step& step, const Buffers& buffers) {
   if (to != from.data && step.to.count != 0) std::memmove(to, from.data, buffers.bytes_of(step.to));
 }
 
+void reduce(const Step& step, const Buffers& buffers) {
+  if (step.from2.buffer == Buffer::kWire) return decode(step, &step.from, step.from2, buffers);
+  combine(*buffers.spec, buffers.operand(step.from), buffers.operand(step.from2), buffers.write(step.to),
+          static_cast<size_t>(step.to.count));
+}
+
 void finish(const Step& step, const Buffers& buffers) {
+  if (step.from.buffer == Buffer::kWire) return buffers.encoded->deliver(step.to, buffers.read(step.from));
   const Spec& spec = *buffers.spec;
   const Operand from = buffers.operand(step.from);
   std::byte* to = buffers.write(step.to);
@@ -57,10 +73,13 @@ void adasum(const Step& step, const Buffers& buffers) {
 }  // namespace
 
 size_t Buffers::bytes_of(const Slice& slice) const {
+  if (slice.buffer == Buffer::kWire)
+    return static_cast<size_t>(slice.count / kWireBlock * wire_block_bytes(spec->wire));
   return static_cast<size_t>(slice.count) * size_of(type_of(*spec, slice.buffer));
 }
 
 const std::byte* Buffers::read(const Slice& slice) const {
+  if (slice.buffer == Buffer::kWire) return write(slice);
   const std::byte* base = slice.buffer == Buffer::kInput    ? input
                           : slice.buffer == Buffer::kOutput ? output
                                                             : scratch;
@@ -69,6 +88,7 @@ const std::byte* Buffers::read(const Slice& slice) const {
 }
 
 std::byte* Buffers::write(const Slice& slice) const {
+  if (slice.buffer == Buffer::kWire) return wire + slice.begin / kWireBlock * wire_block_bytes(spec->wire);
   std::byte* base = slice.buffer == Buffer::kOutput ? output : scratch;
   if (slice.count == 0) return base;
   RUEDA_CHECK(slice.buffer != Buffer::kInput, "a step writes the input");
@@ -98,12 +118,13 @@ void run_local(const Step& step, const Buffers& buffers) {
     case StepKind::kCopy:
       return copy(step, buffers);
     case StepKind::kReduce:
-      return combine(*buffers.spec, buffers.operand(step.from), buffers.operand(step.from2),
-                     buffers.write(step.to), static_cast<size_t>(step.to.count));
+      return reduce(step, buffers);
     case StepKind::kFinish:
       return finish(step, buffers);
     case StepKind::kAdasum:
       return adasum(step, buffers);
+    case StepKind::kEncode:
+      return buffers.encoded->encode(step.to, buffers.read(step.from), buffers.write(step.to));
     case StepKind::kSend:
     case StepKind::kRecv:
     case StepKind::kRecvReduce:

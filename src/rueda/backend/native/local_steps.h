@@ -16,11 +16,15 @@ struct Operand {
   DType type = DType::kFloat32;
 };
 
+class EncodedCall;
+
 struct Buffers {
   const schedule::Spec* spec = nullptr;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;
+  std::byte* wire = nullptr;
+  EncodedCall* encoded = nullptr;  // of a call with a wire type
 
   [[nodiscard]] size_t bytes_of(const schedule::Slice& slice) const;
   [[nodiscard]] const std::byte* read(const schedule::Slice& slice) const;

@@ -39,6 +39,7 @@ class NativeBackend final : public Backend, public Cancellation {
     return memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] bool encodes() const override { return true; }
   [[nodiscard]] Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t order) const override { return runners_[channel_of(order)].is_idle(); }
   void start(const Call& call) override;

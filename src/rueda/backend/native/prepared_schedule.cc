@@ -25,16 +25,18 @@ bool is_send(const Step& step) { return step.kind == StepKind::kSend; }
 // Whether the bytes of a receive cannot simply be put where they belong.
 bool needs_consumer(const Step& step, const Spec& spec) {
   if (step.kind == StepKind::kRecvReduce) return true;
+  if (step.wire == schedule::WireType::kEncoded) return false;
   return step.kind == StepKind::kRecv && type_of(spec, step.wire) != type_of(spec, step.to.buffer);
 }
 
 class Checker {
  public:
-  Checker(const Spec& spec, Rank me, Rank n, int64_t scratch_count)
+  Checker(const Spec& spec, Rank me, Rank n, const schedule::Schedule& schedule)
       : spec_(spec),
         me_(me),
         n_(n),
-        limits_{input_count(spec, me, n), output_count(spec, me, n), scratch_count} {}
+        limits_{input_count(spec, me, n), output_count(spec, me, n), schedule.scratch_count,
+                schedule.wire_count} {}
 
   void check(const Step& step, int32_t index) const {
     check_slice(step.to);
@@ -56,6 +58,10 @@ class Checker {
     RUEDA_CHECK(
         slice.begin >= 0 && slice.count >= 0 && (slice.count == 0 || slice.begin + slice.count <= limit),
         "a slice lies outside its buffer");
+    RUEDA_CHECK(
+        slice.buffer != Buffer::kWire || (slice.begin % kWireBlock == 0 && slice.count % kWireBlock == 0 &&
+                                          (slice.count == 0 || spec_.wire != Wire::kExact)),
+        "a slice of the wire buffer is not whole blocks");
   }
   void check_types(const Step& step) const {
     const DType accumulator = accumulator_of(spec_.dtype);
@@ -64,7 +70,13 @@ class Checker {
       case StepKind::kSend:
       case StepKind::kAdasum:
         return;
+      case StepKind::kEncode:
+        RUEDA_CHECK(step.to.buffer == Buffer::kWire && step.to.count == step.from.count,
+                    "an encoded value must be put into the wire buffer");
+        return;
       case StepKind::kRecv: {
+        RUEDA_CHECK((step.wire == schedule::WireType::kEncoded) == (step.to.buffer == Buffer::kWire),
+                    "encoded blocks belong into the wire buffer");
         const bool narrows = type_of(spec_, step.wire) != to && to != accumulator;
         RUEDA_CHECK(!narrows, "a receive would put accumulators where elements belong");
         return;
@@ -92,7 +104,7 @@ class Checker {
 
   const Spec& spec_;
   Rank me_, n_;
-  int64_t limits_[3];
+  int64_t limits_[schedule::kBufferCount];
 };
 
 void link_dependents(PreparedSchedule& prepared) {
@@ -180,7 +192,7 @@ DType type_of(const Spec& spec, schedule::WireType wire) {
 }
 
 PreparedSchedule prepare_schedule(schedule::Schedule schedule, const Spec& spec, Rank me, Rank n) {
-  const Checker checker(spec, me, n, schedule.scratch_count);
+  const Checker checker(spec, me, n, schedule);
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     checker.check(schedule.steps[i], static_cast<int32_t>(i));
   RUEDA_CHECK(n != 2 || spec.what != Collective::kAllreduce || schedule::hears_before_writing(schedule),

@@ -28,6 +28,7 @@ uint64_t hash_of(const Group& group, const schedule::Spec& spec) {
   hash.add(static_cast<uint64_t>(spec.what));
   hash.add(static_cast<uint64_t>(spec.dtype));
   hash.add(static_cast<uint64_t>(spec.op));
+  hash.add(static_cast<uint64_t>(spec.wire));
   hash.add(static_cast<uint64_t>(spec.count));
   hash.add(static_cast<uint64_t>(spec.root));
   hash.add(std::bit_cast<uint64_t>(spec.scale.factor));
