@@ -149,6 +149,16 @@ RUEDA_API int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capaci
  * the job has none, the operation fails with RUEDA_UNSUPPORTED on every rank. */
 enum rueda_memory { RUEDA_HOST_MEMORY = 0, RUEDA_SHARED_MEMORY = 1, RUEDA_DEVICE_MEMORY = 2 };
 
+/* How a sum of float32 travels between hosts. Default: as RUEDA_WIRE says, if the tensor is one that can be
+ * encoded; otherwise as float32. int8: blocks of 256 elements with a float32 scale. */
+enum rueda_wire {
+  RUEDA_WIRE_DEFAULT = 0,
+  RUEDA_WIRE_FLOAT32 = 1,
+  RUEDA_WIRE_BF16 = 2,
+  RUEDA_WIRE_FP16 = 3,
+  RUEDA_WIRE_INT8 = 4
+};
+
 typedef struct rueda_request {
   uint32_t struct_size;
   int32_t what;     /* rueda_collective */
@@ -188,6 +198,11 @@ typedef struct rueda_request {
    * name contains none. */
   int64_t numbered_at;
   int64_t ready_is_stream; /* see ready */
+  /* rueda_wire: how a sum or average of float32 in host memory travels between hosts; all ranks give the
+   * same. Inside a host it is exact. Other types than RUEDA_WIRE_FLOAT32 keep what they lose of a tensor of
+   * this name and process set, and add it to the next one. Tensors of less than 1024 elements travel as
+   * float32. */
+  int64_t wire;
 } rueda_request;
 
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). If one of them is
@@ -216,6 +231,11 @@ typedef struct rueda_start_item {
 RUEDA_API int rueda_start(rueda_start_item* items, int32_t count);
 /* Forgets what was prepared. A run under way goes on. */
 RUEDA_API void rueda_forget(int64_t prepared);
+
+/* Tensors with a wire type are from now on scaled by `factor` in comparison with before, as by a new loss
+ * scale: what this rank has kept of them for the next calls is scaled alike. Call it on all ranks while no
+ * such tensor is in flight. factor: positive and finite. */
+RUEDA_API int rueda_rescale_residuals(double factor);
 
 /* 1: done, successfully or not; 0: pending; -1: unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);

@@ -249,6 +249,7 @@ struct Reduction {
   double postscale = 1.0;
   int32_t process_set = 0;
   int32_t priority = 0;  // as in rueda_request
+  rueda_wire wire = RUEDA_WIRE_DEFAULT;
 };
 
 namespace detail {
@@ -261,6 +262,7 @@ inline rueda_request allreduce(rueda_dtype dtype, const int64_t& count, const st
   made.prescale = how.prescale;
   made.postscale = how.postscale;
   made.priority = how.priority;
+  made.wire = how.wire;
   made.ndim = 1;
   made.shape = &count;
   return made;

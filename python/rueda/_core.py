@@ -52,6 +52,9 @@ AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 HOST_MEMORY, SHARED_MEMORY, DEVICE_MEMORY = range(3)
 
+# How a sum of float32 travels between hosts. The default is what RUEDA_WIRE says.
+WIRE_DEFAULT, WIRE_FLOAT32, WIRE_BF16, WIRE_FP16, WIRE_INT8 = range(5)
+
 
 class PythonStacks(Structure):
     """rueda_python_stacks"""
@@ -111,6 +114,7 @@ class Request(Structure):
         ("memory", c_int32),
         ("numbered_at", c_int64),
         ("ready_is_stream", c_int64),
+        ("wire", c_int64),
     ]
 
 
@@ -197,6 +201,7 @@ free_signal = _typed(fast, "free_signal", c_int)
 set_python_stacks = _typed(fast, "set_python_stacks", c_int, POINTER(PythonStacks))
 
 mark_step = _typed(fast, "mark_step", None, c_int64)
+rescale_residuals = _typed(fast, "rescale_residuals", c_int, c_double)
 mark_input = _typed(fast, "mark_input", None, c_int64)
 begin_input = _typed(fast, "begin_input", None)
 

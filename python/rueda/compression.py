@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rueda import _core
+
 
 class Compressor:
     """Base of compressors: subclass it and pass the class as `compression`. On JAX both may be traced."""
@@ -61,6 +63,40 @@ class CastCompressor(Compressor):
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
         """The tensor in its original type."""
         return tensor if ctx is None else cls.cast(tensor, ctx)
+
+
+class Int8Compressor(Compressor):
+    """Sends sums and averages of float32 between hosts as int8 with a scale for 256 elements, and adds what
+    that loses of a named tensor to its next values. Inside a host sums are exact. See docs/wire_types.md.
+    """
+
+    wire: ClassVar[int] = _core.WIRE_INT8
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Refused: the engine encodes sums, and nothing else is one."""
+        raise ValueError(
+            "Compression.int8 is for Sum and Average of allreduce and DistributedOptimizer; use "
+            "Compression.none, .fp16 or .bf16 here."
+        )
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The tensor itself."""
+        return tensor
+
+
+def wire_of(compression: Any, op: int, is_plain: bool) -> int:
+    """The wire type with which the engine sends an allreduce in the place of compress(); WIRE_DEFAULT: none.
+
+    is_plain: it is of float32 in host memory. For others, and other operations than Sum and Average, a
+    compressor that can also cast does so.
+    """
+    wire: int = getattr(compression, "wire", _core.WIRE_DEFAULT)
+    can_cast = isinstance(compression, type) and issubclass(compression, CastCompressor)
+    if can_cast and not (is_plain and op in (_core.SUM, _core.AVERAGE)):
+        return _core.WIRE_DEFAULT
+    return wire
 
 
 @dataclass(frozen=True)

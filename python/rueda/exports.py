@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rueda.basics import basics
+from rueda.operations import rescale_residuals
 from rueda.policy import Adasum, Average, Max, Min, Product, Sum
 from rueda.steps import mark_step, timed_input
 
@@ -58,6 +59,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "rank",
+    "rescale_residuals",
     "rocm_built",
     "shutdown",
     "size",

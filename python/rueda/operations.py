@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
 from rueda.compression import StatefulCompressor
 from rueda.numbering import numbers
-from rueda.policy import check_factors, check_name, root_rank_of
+from rueda.policy import check_factors, check_name, number_of, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
@@ -48,6 +48,7 @@ class Call:
     splits: Sequence[int] | None = None
     tag: int = 0
     priority: int = 0  # as in rueda.h
+    wire: int = field(default_factory=lambda: _thread.wire)  # the same; see sent_as
 
 
 @dataclass
@@ -66,9 +67,25 @@ class _Thread(threading.local):
     """What a thread is about to do."""
 
     will_wait = False
+    wire = _core.WIRE_DEFAULT
 
 
 _thread = _Thread()
+
+
+@contextmanager
+def sent_as(wire: int) -> Iterator[None]:
+    """Allreduces that this thread describes within travel between hosts as this type of _core.WIRE_…."""
+    before, _thread.wire = _thread.wire, wire
+    try:
+        yield
+    finally:
+        _thread.wire = before
+
+
+def current_wire() -> int:
+    """The type of sent_as, or WIRE_DEFAULT."""
+    return _thread.wire
 
 
 @contextmanager
@@ -184,6 +201,7 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str, numbered_at
         request.ready, request.ready_is_stream = call.stream, 1
     request.priority = call.priority
     request.numbered_at = numbered_at
+    request.wire = call.wire
 
 
 def check_splits(rows: Sequence[int]) -> None:
@@ -234,17 +252,28 @@ def process_set_id(process_set: ProcessSet, kind: str) -> int:
     return set_id
 
 
+def rescale_residuals(factor: float) -> None:
+    """What wire types have left to be sent later is scaled by factor (docs/wire_types.md). Call it on all
+    ranks, between two steps, when gradients grow by this factor, as with a new loss scale.
+
+    Raises ValueError before init, and for a factor that is not positive and finite.
+    """
+    status = _core.rescale_residuals(number_of(factor, "factor"))
+    if status != _core.OK:
+        raise_refused(status)
+
+
 def check_compression(compression: Any) -> None:
     """Raises ValueError for anything that cannot compress, such as the name of a compression."""
     if isinstance(compression, StatefulCompressor):
         raise ValueError(
             f"compression={compression!r} keeps state of each gradient, for which only PyTorch's "
-            "DistributedOptimizer has a place; use one of Compression.none, .fp16 and .bf16 here."
+            "DistributedOptimizer has a place; use one of Compression.none, .fp16, .bf16 and .int8 here."
         )
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
-            f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "
-            f"unlike {compression!r}."
+            f"compression must be one of Compression.none, .fp16, .bf16, .int8, or have compress and "
+            f"decompress, unlike {compression!r}."
         )
 
 

@@ -14,13 +14,17 @@ constexpr int64_t kLineElements = 16;  // 64 bytes of float32
 
 class Allreduces final : public Exchange {
  public:
-  Allreduces(Rank& rank, const Gradients& gradients) : rank_(rank), gradients_(gradients) {}
+  Allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire)
+      : rank_(rank), gradients_(gradients), wire_(wire) {}
 
   Status begin(size_t index, int64_t label) override {
     const std::span<float> values = gradients_.tensor(index);
     const std::string name = fmt::format("bench.gradient.{}.{}", label, index);
-    const Result<int64_t> handle = rank_.submit(
-        {.name = name.c_str(), .count = std::ssize(values), .input = values.data(), .output = values.data()});
+    const Result<int64_t> handle = rank_.submit({.name = name.c_str(),
+                                                 .count = std::ssize(values),
+                                                 .input = values.data(),
+                                                 .output = values.data(),
+                                                 .wire = wire_});
     if (!handle.is_ok()) return handle.status();
     handles_.push_back(handle.value());
     return Status::ok();
@@ -39,6 +43,7 @@ class Allreduces final : public Exchange {
  private:
   Rank& rank_;
   const Gradients& gradients_;
+  rueda_wire wire_;
   std::vector<int64_t> handles_;
 };
 
@@ -73,9 +78,12 @@ void Gradients::prepare(int rank, int64_t iteration) const {
   fill(buffer_.values(), pattern_of(rank, iteration));
 }
 
-bool Gradients::hold_sum(int ranks, int64_t iteration) const {
-  for (size_t index = 0; index < tensors_.size(); ++index)
-    if (!holds(tensor(index), pattern_of_sum(ranks, iteration, tensors_[index].first))) return false;
+bool Gradients::hold_sum(int ranks, int64_t iteration, double rounding) const {
+  for (size_t index = 0; index < tensors_.size(); ++index) {
+    const Pattern sum = pattern_of_sum(ranks, iteration, tensors_[index].first);
+    if (!(rounding > 0 ? nearly_holds(tensor(index), sum, rounding) : holds(tensor(index), sum)))
+      return false;
+  }
   return true;
 }
 
@@ -125,8 +133,8 @@ Result<bool> CrossStep::finish(size_t index) {
 
 bool CrossStep::hold_sum(int64_t step) const { return sums_.hold_sum(rank_->size(), shift_of(step)); }
 
-std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients) {
-  return std::make_unique<Allreduces>(rank, gradients);
+std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire) {
+  return std::make_unique<Allreduces>(rank, gradients, wire);
 }
 
 }  // namespace rueda::bench

@@ -17,7 +17,8 @@ class Gradients {
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   [[nodiscard]] int64_t first(size_t index) const { return tensors_[index].first; }
   void prepare(int rank, int64_t iteration) const;
-  [[nodiscard]] bool hold_sum(int ranks, int64_t iteration) const;
+  // rounding: the share of the largest sum by which others may be wrong.
+  [[nodiscard]] bool hold_sum(int ranks, int64_t iteration, double rounding = 0) const;
 
  private:
   struct TensorRange {
@@ -38,7 +39,7 @@ class Exchange {
   virtual Status begin(size_t index, int64_t label) = 0;
   virtual Status finish() = 0;
 };
-std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients);
+std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire);
 
 // Parameter servers: what travels, and how much of it at once.
 struct ServerPlan {

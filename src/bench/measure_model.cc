@@ -25,6 +25,15 @@ const Model& model_of(const Context& context) {
   return *std::ranges::find(context.request.models, context.job.model, &Model::name);
 }
 
+std::string wire_of(const Context& context) {
+  return context.request.wire.empty() ? context.rank.default_wire() : context.request.wire;
+}
+
+std::unique_ptr<Exchange> allreduces_of(const Context& context, const Gradients& gradients) {
+  return make_allreduces(context.rank, gradients,
+                         Rank::find_wire(context.request.wire).value_or(RUEDA_WIRE_DEFAULT));
+}
+
 void sleep_until(Nanos when) {
   const timespec at{.tv_sec = when / kSecond, .tv_nsec = when % kSecond};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
@@ -36,6 +45,8 @@ void sleep_until(Nanos when) {
 template <class Step>
 Status timed(const Context& context, const Gradients& gradients, int64_t iteration, Times& times,
              Step&& step) {
+  // Of int8 with two roundings, and of the residuals of both.
+  const double rounding = wire_of(context) == "float32" ? 0 : 0.05;
   gradients.prepare(context.rank.rank(), iteration);
   if (Status met = context.rank.barrier(); !met.is_ok()) return met;
   times.starts.push_back(monotonic_now());
@@ -44,7 +55,7 @@ Status timed(const Context& context, const Gradients& gradients, int64_t iterati
   if (!status.is_ok()) return status;
   // Where ranks share cores, the check of a rank that ends early would delay the others.
   if (Status met = context.rank.barrier("bench.end"); !met.is_ok()) return met;
-  times.is_right &= gradients.hold_sum(context.rank.size(), iteration);
+  times.is_right &= gradients.hold_sum(context.rank.size(), iteration, rounding);
   return status;
 }
 
@@ -56,7 +67,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
   if (!is_made.value())
     return {Code::kUnavailable, "another rank could not allocate memory for the gradients"};
   const Gradients& gradients = made.value();
-  const std::unique_ptr<Exchange> exchange = make_allreduces(context.rank, gradients);
+  const std::unique_ptr<Exchange> exchange = allreduces_of(context, gradients);
   const bool is_new_each_time = context.job.mode == "fused";
   Times times;
   const auto once = [&](int64_t iteration) {
@@ -88,6 +99,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
        {"memory", memory},
        {"transport", context.rank.transports()},
        {"algorithm", context.request.algorithm.empty() ? "auto" : context.request.algorithm},
+       {"wire", wire_of(context)},
        {"iterations", all.value().us.size()},
        {"median_us", summary.median},
        {"min_us", summary.min},
@@ -150,6 +162,7 @@ Status replay_row(const Context& context, const Model& model, const AllTimes& ti
              {"rate_bits", context.request.rate},
              {"congestion", context.request.congestion},
              {"strategy", context.job.strategy},
+             {"wire", wire_of(context)},
              {"servers", has_servers ? context.job.servers.of(ranks) : 0},
              {"placement", has_servers ? context.job.placement : ""},
              {"ready", model.stated_ready_ms.empty() ? "even" : "model"},
@@ -244,7 +257,7 @@ Result<ServerPlan> server_plan(const Context& context, const Model& model, doubl
 
 Result<std::unique_ptr<Exchange>> make_exchange(const Context& context, const Model& model,
                                                 const Gradients& gradients) {
-  if (context.job.strategy != "parameter-server") return make_allreduces(context.rank, gradients);
+  if (context.job.strategy != "parameter-server") return allreduces_of(context, gradients);
   Result<ServerPlan> plan = server_plan(context, model, link_ms_per_byte(context));
   if (!plan.is_ok()) return plan.status();
   return make_parameter_server(context.rank, gradients, std::move(plan).value());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 namespace rueda::bench {
@@ -41,6 +42,14 @@ bool holds(std::span<const float> values, Pattern pattern) {
   for (size_t at = 0; at < values.size(); at += kBlock)
     if (std::memcmp(&values[at], block.data(), sizeof(float) * std::min(kBlock, values.size() - at)) != 0)
       return false;
+  return true;
+}
+
+bool nearly_holds(std::span<const float> values, Pattern pattern, double share) {
+  const auto block = block_of(pattern);
+  const double most = share * (static_cast<double>(kPeriod) * pattern.factor + pattern.offset);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!(std::abs(static_cast<double>(values[i]) - block[i % kBlock]) <= most)) return false;  // NaN is not
   return true;
 }
 

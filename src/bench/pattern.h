@@ -21,5 +21,7 @@ Pattern pattern_of_sum(int ranks, int64_t iteration, int64_t first = 0);
 void fill(std::span<float> values, Pattern pattern);
 // Whether every element has the expected value.
 bool holds(std::span<const float> values, Pattern pattern);
+// The same for sums that are rounded on their way: within this share of the largest value.
+bool nearly_holds(std::span<const float> values, Pattern pattern, double share);
 
 }  // namespace rueda::bench

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 namespace rueda::bench {
 namespace {
@@ -28,6 +30,7 @@ rueda_request request_of(const BenchOperation& operation, const int64_t* shape) 
   request.split_count = static_cast<int32_t>(operation.splits.size());
   request.priority = operation.priority;
   request.process_set = operation.process_set;
+  request.wire = operation.wire;
   return request;
 }
 
@@ -72,6 +75,21 @@ int64_t Rank::round_trip_ns(int peer) const {
 std::string Rank::algorithm() const {
   const nlohmann::json facts = facts_of(library_);
   return facts.is_object() ? facts.value("last_algorithm", "unknown") : "unknown";
+}
+
+std::string Rank::default_wire() const {
+  const nlohmann::json facts = facts_of(library_);
+  return facts.is_object() && facts.contains("wire") ? facts["wire"].value("default", "float32") : "float32";
+}
+
+std::optional<rueda_wire> Rank::find_wire(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, rueda_wire>, 4> kNames = {{{"float32", RUEDA_WIRE_FLOAT32},
+                                                                              {"bf16", RUEDA_WIRE_BF16},
+                                                                              {"fp16", RUEDA_WIRE_FP16},
+                                                                              {"int8", RUEDA_WIRE_INT8}}};
+  for (const auto& [known, wire] : kNames)
+    if (known == name) return wire;
+  return std::nullopt;
 }
 
 int64_t Rank::negotiation_messages() const {

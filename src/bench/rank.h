@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ struct BenchOperation {
   std::span<const int32_t> splits = {};  // alltoall
   int32_t priority = 0;
   int32_t process_set = 0;
+  rueda_wire wire = RUEDA_WIRE_DEFAULT;
 };
 
 struct ProcessSet {
@@ -52,6 +54,9 @@ class Rank {
   // To another rank: the shortest that the network stack has counted; 0 = it counts none.
   [[nodiscard]] int64_t round_trip_ns(int peer) const;
   [[nodiscard]] std::string algorithm() const;  // of the last batch that ran
+  // How sums travel between hosts if the name is empty, and the constant of a name that rueda knows.
+  [[nodiscard]] std::string default_wire() const;
+  static std::optional<rueda_wire> find_wire(std::string_view name);
   // The control messages for negotiation that this rank has sent so far. It sends none while a
   // learned plan runs.
   [[nodiscard]] int64_t negotiation_messages() const;

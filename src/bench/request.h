@@ -24,6 +24,7 @@ struct Request {
   std::vector<ServerCount> servers = {{}};        // replay with parameter servers
   std::vector<std::string> placements = {"cut"};  // the same: of "cut", "whole"
   std::string algorithm;                          // "" = rueda's choice
+  std::string wire;                               // burst, replay: how sums travel; "" = as RUEDA_WIRE says
   int iterations = 0;                             // 0 = as many as fit into `seconds`
   double seconds = 0.5;                           // for each line of the table
   std::vector<workload::Model> models;            // burst, replay

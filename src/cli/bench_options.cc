@@ -56,6 +56,8 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
   app.add_option("--transport", raw.transport,
                  "auto, " + all_transports(", ") + ", or several of them (auto)");
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
+  app.add_option("--wire", request.wire,
+                 "burst, replay: how sums travel between hosts: float32, bf16, fp16, int8 (RUEDA_WIRE)");
   app.add_option("--iterations", request.iterations, "calls, bursts or steps measured for each line")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--seconds", request.seconds, "time for each line, where --iterations is not given (0.5)")
@@ -167,6 +169,13 @@ Status take_faults(const RawBench& raw, bench::Request& request) {
   return faults.check(std::ranges::min(request.ranks), request.per_host, request.rate);
 }
 
+Status take_wire(const bench::Request& request) {
+  std::vector<std::string> chosen;
+  if (request.what != "burst" && request.what != "replay")
+    return {Code::kInvalidArgument, "--wire is for burst and replay; leave it out"};
+  return take_words("--wire", request.wire, {"float32", "bf16", "fp16", "int8"}, chosen);
+}
+
 Status complete(const RawBench& raw, bench::Request& request) {
   if (!request.command.empty() && !request.json.empty())
     return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
@@ -205,6 +214,8 @@ Status complete(const RawBench& raw, bench::Request& request) {
                                  {"auto", "ring", "two-level", "parameter-server"}, request.strategies);
       !status.is_ok())
     return status;
+  if (!request.wire.empty())
+    if (Status status = take_wire(request); !status.is_ok()) return status;
   if (raw.ready != "model" && raw.ready != "even")
     return {Code::kInvalidArgument, fmt::format("--ready cannot be {}; choose from model, even", raw.ready)};
   if (request.cross_step &&

@@ -51,6 +51,37 @@ TEST(CheckRequest, an_unknown_set_and_a_non_member_are_refused_in_the_contracts_
                  "broadcast received invalid root rank 0 for provided process set");
 }
 
+TEST(CheckRequest, a_wire_type_is_for_sums_and_averages_of_float32_in_host_memory) {
+  const auto wired = [](auto change) {
+    TensorRequest request = collective(Collective::kAllreduce, "t");
+    request.wire = Wire::kInt8;
+    request.shape = {2000};
+    change(request);
+    return request;
+  };
+  EXPECT_TRUE(check(wired([](TensorRequest& r) { r.op = ReduceOp::kAverage; })).is_ok());
+  const std::string begin = "Tensor t asks for the wire type int8, but wire types ";
+  const auto refused = [&](const std::string& why, auto change) {
+    expect_refused(check(wired(change)), begin + why, Code::kUnsupported);
+  };
+  refused("are for float32, but it is int32", [](TensorRequest& r) { r.dtype = DType::kInt32; });
+  refused("are for Sum and Average, but it asks for ", [](TensorRequest& r) { r.op = ReduceOp::kMin; });
+  refused("do not go with Adasum", [](TensorRequest& r) { r.op = ReduceOp::kAdasum; });
+  refused("are for host memory", [](TensorRequest& r) { r.memory = MemoryKind::kDevice; });
+  refused("are for allreduces", [](TensorRequest& r) { r.what = Collective::kReducescatter; });
+}
+
+TEST(CheckRequest, a_wire_type_has_no_effect_on_small_tensors_and_on_what_it_is_not_for) {
+  TensorRequest request = collective(Collective::kAllreduce, "t");
+  request.shape = {32, 32};
+  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kInt8);
+  request.shape = {1023};
+  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kExact);
+  request.shape = {2000};
+  request.op = ReduceOp::kMax;
+  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kExact);
+}
+
 TEST(CheckRequest, a_root_outside_the_set_is_refused) {
   const std::vector<Rank> members = {0, 2};
   TensorRequest request = collective(Collective::kBroadcast, "t");

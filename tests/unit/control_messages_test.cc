@@ -54,6 +54,7 @@ void fill_terms(Random& random, Terms& terms) {
   terms.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
   terms.device = static_cast<int32_t>(pick(random, -1, 3));
   terms.memory = static_cast<MemoryKind>(pick(random, 0, 2));
+  terms.wire = static_cast<Wire>(pick(random, 0, 3));
 }
 
 // And where its number begins.

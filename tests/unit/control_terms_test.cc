@@ -22,6 +22,7 @@ std::vector<void (*)(Terms&)> every_change() {
       [](Terms& t) { t.postscale = 0.5; },
       [](Terms& t) { t.device = 0; },
       [](Terms& t) { t.memory = MemoryKind::kDevice; },
+      [](Terms& t) { t.wire = Wire::kInt8; },
   };
 }
 

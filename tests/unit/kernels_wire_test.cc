@@ -64,8 +64,7 @@ void expect_as_reference(const std::vector<float>& values, const std::vector<flo
 
 TEST(KernelsWire, EveryTargetGivesTheBitsOfTheScalarDefinition) {
   for (const float size : {1e-38F, 1e-31F, 1e-20F, 1.0F, 3e4F, 1e30F})
-    expect_as_reference(random_values(8 * kBlockSize, 1, size),
-                        random_values(8 * kBlockSize, 2, size / 100));
+    expect_as_reference(random_values(8 * kBlockSize, 1, size), random_values(8 * kBlockSize, 2, size / 100));
   expect_as_reference(std::vector<float>(kBlockSize, 0.0F), std::vector<float>(kBlockSize, -0.0F));
 }
 

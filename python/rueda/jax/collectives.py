@@ -12,6 +12,7 @@ from jax import lax
 
 from rueda import _core, epochs, operations
 from rueda import numpy as host
+from rueda.compression import wire_of
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
@@ -158,6 +159,9 @@ def _reduce(tree: Any, name: str | None, spec: CollectiveSpec, compression: type
         return _apply(tree, name, spec)
     check_compression(compression)
     leaves = jax.tree_util.tree_leaves(tree)
+    is_plain = jax.default_backend() == "cpu" and all(jnp.result_type(x) == jnp.float32 for x in leaves)
+    if wire := wire_of(compression, spec.op, is_plain):
+        return _apply(tree, name, replace(spec, wire=wire))
     pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
     structure: Any = jax.tree_util.tree_structure(tree)
     reduced = _apply(structure.unflatten([array for array, _ in pairs]), name, spec)

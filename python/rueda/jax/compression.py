@@ -6,7 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from rueda.compression import CastCompressor, Compressor, NoneCompressor
+from rueda import _core
+from rueda.compression import CastCompressor, Compressor, Int8Compressor, NoneCompressor
 
 
 class _Cast(CastCompressor):
@@ -26,9 +27,12 @@ class FP16Compressor(_Cast):
 
 
 class BF16Compressor(_Cast):
-    """Sends floating-point arrays as bfloat16: the range of float32, 8 bits of precision."""
+    """Sends floating-point arrays as bfloat16: the range of float32, 8 bits of precision. Sums and averages
+    of float32 in host memory are exact inside a host, and their errors are fed back (docs/wire_types.md).
+    """
 
     dtype = jnp.bfloat16
+    wire = _core.WIRE_BF16
 
 
 class Compression:
@@ -37,6 +41,14 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    int8 = Int8Compressor
 
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "Int8Compressor",
+    "NoneCompressor",
+]

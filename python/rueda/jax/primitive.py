@@ -30,6 +30,7 @@ from rueda import numpy as host
 from rueda.in_flight import synchronize_all
 from rueda.jax import _plugin
 from rueda.numpy import on_device
+from rueda.operations import sent_as
 from rueda.policy import even_share
 from rueda.process_sets import ProcessSet
 
@@ -58,6 +59,7 @@ class CollectiveSpec:
     prescale: float = 1.0
     postscale: float = 1.0
     total_rows: tuple[int, ...] = ()  # allgather: of each result, if ranks give unequal numbers of rows
+    wire: int = _core.WIRE_DEFAULT  # how sums travel between hosts
     step: int = 0  # what ends a step of training with this collective (rueda.mark_step); 0: it ends none
 
     def part(self, indices: Sequence[int], suffix: str) -> CollectiveSpec:
@@ -106,7 +108,8 @@ def start(spec: CollectiveSpec, name: str | None, value: Any) -> int:
     array = value if on_device.find(value) is not None else np.asarray(value)
     factors = {"prescale_factor": spec.prescale, "postscale_factor": spec.postscale}
     if spec.what == _core.ALLREDUCE:
-        return host.allreduce_async(array, name, spec.op, process_set=spec.process_set, **factors)
+        with sent_as(spec.wire):
+            return host.allreduce_async(array, name, spec.op, process_set=spec.process_set, **factors)
     if spec.what == _core.REDUCESCATTER:
         return host.reducescatter_async(array, name, spec.op, spec.process_set, **factors)
     if spec.what == _core.BROADCAST:
@@ -219,6 +222,7 @@ def _lower_starts(ctx: Any, operands: Sequence[Any], spec: CollectiveSpec) -> tu
         "root_rank": np.int64(spec.root_rank),
         "prescale": np.float64(spec.prescale),
         "postscale": np.float64(spec.postscale),
+        "wire": np.int64(spec.wire),
     }
     # Without side effects XLA would merge equal calls, hoist them from loops and drop unused ones.
     lower_start = jax.ffi.ffi_lowering(_plugin.START, has_side_effect=True, operand_output_aliases={0: 0})

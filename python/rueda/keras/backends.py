@@ -12,7 +12,7 @@ import keras
 
 from rueda import _core
 from rueda.in_flight import synchronize_all
-from rueda.operations import check_compression, set_size
+from rueda.operations import check_compression, sent_as, set_size
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.steps import mark_step
@@ -24,14 +24,15 @@ class Compression:
     none = "none"
     fp16 = "fp16"
     bf16 = "bf16"
+    int8 = "int8"
 
 
 def check_choice(compression: Any) -> None:
     """Raises ValueError for anything but a choice of Compression or a compression of the framework."""
     if not isinstance(compression, str):
         check_compression(compression)
-    elif compression not in (Compression.none, Compression.fp16, Compression.bf16):
-        raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16 or bf16.")
+    elif compression not in (Compression.none, Compression.fp16, Compression.bf16, Compression.int8):
+        raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16, bf16 or int8.")
 
 
 @dataclass
@@ -103,16 +104,20 @@ def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[
     op, prescale, postscale = reduction.factors()
 
     def exchange(gradients: Sequence[Any]) -> list[Any]:
-        pairs = [compression.compress(gradient.detach().contiguous()) for gradient in gradients]
-        handles = [
-            hvd.allreduce_async(
-                sent, None, f"{reduction.prefix}.{name}", op, prescale, postscale, reduction.process_set
-            )
-            for (sent, _), name in zip(pairs, names)
-        ]
+        plain = [gradient.detach().contiguous() for gradient in gradients]
+        wire = hvd.compression.wire_type(compression, plain, op)
+        used = hvd.Compression.none if wire else compression
+        pairs = [used.compress(gradient) for gradient in plain]
+        with sent_as(wire):
+            handles = [
+                hvd.allreduce_async(
+                    sent, None, f"{reduction.prefix}.{name}", op, prescale, postscale, reduction.process_set
+                )
+                for (sent, _), name in zip(pairs, names)
+            ]
         results = synchronize_all(handles)
         mark_step(reduction)
-        return [compression.decompress(result, context) for result, (_, context) in zip(results, pairs)]
+        return [used.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
     result: list[Any] = torch.compiler.disable(exchange)(gradients)
     return result

@@ -15,11 +15,13 @@ import numpy as np
 
 from rueda import _core
 from rueda import numpy as host
+from rueda.compression import Int8Compressor
 from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import let_end
 from rueda.keras import sessions
 from rueda.keras.backends import Compression, check_choice
 from rueda.numpy.arrays import DTYPES, Array
+from rueda.operations import sent_as
 from rueda.policy import BOTH, variables_of
 from rueda.process_sets import ProcessSet, global_process_set
 
@@ -76,6 +78,11 @@ def _compress(array: Array, compression: Any) -> Array:
     return array.astype(ml_dtypes.bfloat16 if Compression.bf16 in chosen else np.float16)
 
 
+def _wire(compression: Any) -> int:
+    """How the engine sends the sum: the other choices are casts of arrays here."""
+    return _core.WIRE_INT8 if compression in (Compression.int8, Int8Compressor) else _core.WIRE_DEFAULT
+
+
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -98,7 +105,9 @@ def allreduce(
     if op is None:
         op = _core.SUM if average is False else _core.AVERAGE
     array = _sent(value)
-    reduced = host.allreduce(_compress(array, compression), name, op, prescale_factor, postscale_factor)
+    sent = _compress(array, compression)
+    with sent_as(_wire(compression)):
+        reduced = host.allreduce(sent, name, op, prescale_factor, postscale_factor)
     return _result(reduced.astype(array.dtype))
 
 

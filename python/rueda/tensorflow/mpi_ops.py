@@ -14,6 +14,7 @@ import tensorflow as tf
 from rueda import exports, process_sets
 from rueda.basics import basics
 from rueda.exports import *  # noqa: F403
+from rueda.operations import current_wire
 from rueda.policy import Average, Sum, variables_of
 from rueda.process_sets import *  # noqa: F403
 from rueda.process_sets import ProcessSet, global_process_set
@@ -73,7 +74,7 @@ def _run_grouped(
 def _reduction(op: int, prescale: float, postscale: float, ignore_name_scope: bool) -> dict[str, Any]:
     """The attributes of an operation that reduces."""
     factors = {"prescale_factor": prescale, "postscale_factor": postscale}
-    return {"reduce_op": op, **factors, "ignore_name_scope": ignore_name_scope}
+    return {"reduce_op": op, **factors, "ignore_name_scope": ignore_name_scope, "wire": current_wire()}
 
 
 def _allreduce(

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda.operations import check_compression
+from rueda.compression import NoneCompressor, wire_of
+from rueda.operations import check_compression, sent_as
 from rueda.policy import Adasum, Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
@@ -74,10 +75,14 @@ def allreduce(
     check_compression(compression)
     with _on(device_dense):
         name = name or default_name("HorovodAllreduce", tensor)
-        compressed, context = compression.compress(tf.convert_to_tensor(tensor))
-        reduced = _allreduce(
-            compressed, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
-        )
+        dense = tf.convert_to_tensor(tensor)
+        wire = wire_of(compression, op, dense.dtype == tf.float32)
+        compression = NoneCompressor if wire else compression
+        compressed, context = compression.compress(dense)
+        with sent_as(wire):
+            reduced = _allreduce(
+                compressed, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+            )
         return compression.decompress(reduced, context)
 
 
@@ -157,13 +162,19 @@ def grouped_allreduce(
             ignore_name_scope,
         )
 
+    check_compression(compression)
+    with _on(device_dense):
+        sent = [tf.convert_to_tensor(tensors[i]) for i in dense]
+    wire = wire_of(compression, op, all(tensor.dtype == tf.float32 for tensor in sent))
+    compression = NoneCompressor if wire else compression
+
     def reduce(group: list[Any], own: str | None) -> list[Any]:
         return _grouped_allreduce(
             group, own, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
         )
 
-    with _on(device_dense):
-        reduced = _reduce_group([tensors[i] for i in dense], compression, name, reduce)
+    with _on(device_dense), sent_as(wire):
+        reduced = _reduce_group(sent, compression, name, reduce)
     for i, output in zip(dense, reduced):
         outputs[i] = output
     return outputs

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from rueda.compression import CastCompressor, Compressor, NoneCompressor
+from rueda import _core
+from rueda.compression import CastCompressor, Compressor, Int8Compressor, NoneCompressor, wire_of
 
 
 class _Cast(CastCompressor):
@@ -26,9 +28,12 @@ class FP16Compressor(_Cast):
 
 
 class BF16Compressor(_Cast):
-    """Sends floating-point tensors as bfloat16: the range of float32, 8 bits of precision."""
+    """Sends floating-point tensors as bfloat16: the range of float32, 8 bits of precision. Sums and averages
+    of float32 in host memory are exact inside a host, and their errors are fed back (docs/wire_types.md).
+    """
 
     dtype = torch.bfloat16
+    wire = _core.WIRE_BF16
 
 
 class Compression:
@@ -37,6 +42,20 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    int8 = Int8Compressor
 
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+def wire_type(compression: Any, tensors: Iterable[torch.Tensor], op: int) -> int:
+    """How the engine sends an allreduce of these tensors in the place of compression.compress()."""
+    is_plain = all(tensor.dtype is torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+    return wire_of(compression, op, is_plain)
+
+
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "Int8Compressor",
+    "NoneCompressor",
+]

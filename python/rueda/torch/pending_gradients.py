@@ -12,9 +12,10 @@ from rueda import epochs
 from rueda.compression import StatefulCompressor
 from rueda.errors import internal_error
 from rueda.open_operations import Reduction, Repeated, open_operations, writing_back
+from rueda.operations import sent_as
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet
-from rueda.torch.compression import Compression, Compressor
+from rueda.torch.compression import Compression, Compressor, wire_type
 from rueda.torch.overlaps import Use
 from rueda.torch.reductions import prepare_allreduce_
 from rueda.torch.sparse import empty_like
@@ -96,7 +97,8 @@ class PendingGradient:
 
     def prepare(self, grad: torch.Tensor, settings: Settings) -> bool:
         """Whether `send` may be called with this gradient: it is dense and direct, and needs no change."""
-        if settings.compression is not Compression.none or not is_direct(grad):
+        wire = wire_type(settings.compression, [grad], settings.op)
+        if not (wire or settings.compression is Compression.none) or not is_direct(grad):
             return False
         if grad.layout != torch.strided:
             return False
@@ -106,7 +108,8 @@ class PendingGradient:
                 return False  # the ordinary way reports the type, or sends a copy
             _, view = in_order_of(self.parameter, grad)
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            self.prepared = prepare_allreduce_(view, *arguments, (self.priority, settings.part_bytes))
+            with sent_as(wire):
+                self.prepared = prepare_allreduce_(view, *arguments, (self.priority, settings.part_bytes))
             self.dtype, self.shape, self.strides, self.device = kind
         return True
 

@@ -11,11 +11,12 @@ import torch
 from rueda import epochs
 from rueda.in_flight import of_handle
 from rueda.numbering import numbers
+from rueda.operations import sent_as
 from rueda.policy import Average, Sum, split_evenly
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
 from rueda.torch.compressed_reduction import advance_all, start_compressed
-from rueda.torch.compression import Compressor
+from rueda.torch.compression import Compressor, NoneCompressor, wire_type
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
 from rueda.torch.functions import broadcast_object
 from rueda.torch.gradient_hooks import await_all, make_hook
@@ -346,24 +347,30 @@ class Reducer:
         if gradient.prepare(grad, settings):
             gradient.send(grad)
             return
-        sent, context = settings.compression.compress(grad)
+        wire_kind = wire_type(settings.compression, [grad], settings.op)
+        compression = NoneCompressor if wire_kind else settings.compression
+        sent, context = compression.compress(grad)
         wire, view = in_order_of(gradient.parameter, sent)
         arguments = (settings.op, settings.factors, settings.process_set, gradient.priority)
-        started = of_handle(start_allreduce_(view, gradient.name, *arguments))
-        gradient.reduction = started.then(lambda _: _store(settings.compression, grad, context, wire))
+        with sent_as(wire_kind):
+            started = of_handle(start_allreduce_(view, gradient.name, *arguments))
+        gradient.reduction = started.then(lambda _: _store(compression, grad, context, wire))
 
     def _start_group(self, gradients: list[PendingGradient]) -> None:
         settings = self._settings
         grads = [gradient.parameter.grad for gradient in gradients if gradient.parameter.grad is not None]
-        sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
+        wire_kind = wire_type(settings.compression, grads, settings.op)
+        compression = NoneCompressor if wire_kind else settings.compression
+        sent, contexts = zip(*(compression.compress(grad) for grad in grads))
         pairs = [in_order_of(grad_of.parameter, one) for grad_of, one in zip(gradients, sent)]
         wires, views = zip(*pairs)
         name, process_set = gradients[0].name, settings.process_set
-        handle = grouped_allreduce_async_(views, None, name, settings.op, *settings.factors, process_set)
+        with sent_as(wire_kind):
+            handle = grouped_allreduce_async_(views, None, name, settings.op, *settings.factors, process_set)
 
         def store_all(_: Sequence[torch.Tensor]) -> None:
             for grad, context, wire in zip(grads, contexts, wires):
-                _store(settings.compression, grad, context, wire)
+                _store(compression, grad, context, wire)
 
         reduction = of_handle(handle).then(store_all)
         for gradient in gradients:

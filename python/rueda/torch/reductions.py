@@ -15,7 +15,7 @@ from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles, overlaps
 from rueda.torch import tensors as memory
-from rueda.torch.compression import Compression, Compressor
+from rueda.torch.compression import Compression, Compressor, NoneCompressor, wire_type
 from rueda.torch.overlaps import Use
 
 __all__ = [
@@ -86,7 +86,7 @@ def _submit_direct(
     """
     name, op, factors, process_set = terms
     stream = memory.stream_of(tensor)
-    key = (name, tensor.dtype, tensor.shape, tensor.device, op, factors)
+    key = (name, tensor.dtype, tensor.shape, tensor.device, op, factors, operations.current_wire())
     try:
         start = _repeats.get(key)
     except TypeError:  # something that cannot be a key
@@ -210,9 +210,12 @@ def allreduce(
     """
     op = handle_average_backwards_compatibility(op, average)
     operations.check_compression(compression)
+    wire = wire_type(compression, [tensor], op)
+    compression = NoneCompressor if wire else compression
     compressed, context = compression.compress(tensor)
     reduce = _Allreduce.apply if _is_watched(compressed) else _reduce
-    reduced = reduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    with operations.sent_as(wire):
+        reduced = reduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
     restored: torch.Tensor = compression.decompress(reduced, context)
     return restored
 
@@ -349,8 +352,13 @@ def grouped_allreduce(
     if not tensors:
         return []
     operations.check_compression(compression)
+    wire = wire_type(compression, tensors, op)
+    compression = NoneCompressor if wire else compression
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
-    reduced = _GroupedAllreduce.apply(name, op, prescale_factor, postscale_factor, process_set, *compressed)
+    with operations.sent_as(wire):
+        reduced = _GroupedAllreduce.apply(
+            name, op, prescale_factor, postscale_factor, process_set, *compressed
+        )
     return [compression.decompress(t, context) for t, context in zip(reduced, contexts)]
 
 

@@ -50,6 +50,7 @@ PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const Buff
   request.shape = buffer.dims;
   request.input = buffer.data;
   request.output = is_in_place ? buffer.data : nullptr;
+  request.wire = int_attribute(frame, "wire").value_or(RUEDA_WIRE_DEFAULT);
   if (rueda_submit(&request, 1, &operation.handle) != RUEDA_OK) {
     operation.handle = 0;
     operation.why = rueda_last_error();

@@ -57,7 +57,7 @@ extern "C" RUEDA_API Error* rueda_jax_begin(CallFrame* frame) {
   return nullptr;
 }
 
-// (x) -> x, in place. Attributes: id, name, what, op, process_set, root_rank, prescale, postscale.
+// (x) -> x, in place. Attributes: id, name, what, op, process_set, root_rank, prescale, postscale, wire.
 extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;

@@ -178,6 +178,7 @@ bool Call::submit() {
     request.root_rank = kernel_.root_rank;
     request.prescale = kernel_.prescale;
     request.postscale = kernel_.postscale;
+    request.wire = kernel_.wire;
     request.ndim = static_cast<int32_t>(item.shape.size());
     request.device = -1;  // GPU kernels are registered for host memory
     request.shape = item.shape.data();

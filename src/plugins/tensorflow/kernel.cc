@@ -40,6 +40,7 @@ void read_reduction(TF_OpKernelConstruction* construction, Kernel& kernel, TfSta
   tf.TF_OpKernelConstruction_GetAttrFloat(construction, "prescale_factor", &kernel.prescale, status.get());
   if (!status.is_ok()) return;
   tf.TF_OpKernelConstruction_GetAttrFloat(construction, "postscale_factor", &kernel.postscale, status.get());
+  if (status.is_ok()) kernel.wire = read_int(construction, "wire", status);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ struct Kernel {
   int32_t op = RUEDA_SUM;
   float prescale = 1.0F;  // attributes of TensorFlow hold 32 bits
   float postscale = 1.0F;
+  int32_t wire = RUEDA_WIRE_DEFAULT;
   int32_t process_set = 0;
   int32_t root_rank = -1;
 };

@@ -55,7 +55,7 @@ void compute_probe(void* /*kernel*/, TF_OpKernelContext* /*context*/, TF_AsyncOp
 
 std::vector<OpDefinition> reductions() {
   const std::initializer_list<const char*> factors = {"reduce_op: int = 1", "prescale_factor: float = 1.0",
-                                                      "postscale_factor: float = 1.0"};
+                                                      "postscale_factor: float = 1.0", "wire: int = 0"};
   std::vector<const char*> reduces = attributes(factors);
   std::vector<const char*> group_reduces = reduces;
   group_reduces.push_back(kCount);

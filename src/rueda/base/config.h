@@ -8,6 +8,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/base/transport_names.h"
+#include "rueda/base/types.h"
 
 namespace rueda {
 
@@ -43,6 +44,7 @@ struct Config {
   // wires
   std::string transports = default_transports();  // those allowed
   std::string algorithm;                          // forces one algorithm by name; empty = cost model
+  Wire wire = Wire::kExact;                       // of float32 sums whose caller names none
   std::string determinism = "hosts";    // the order of sums depends on the hosts; "bitwise": on nothing
   std::string gpu_operations;           // a name of gpu_operations.h; empty = the best that the ranks have
   bool hierarchical_allreduce = false;  // NCCL inside hosts, rueda between them

@@ -168,6 +168,17 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
            &Config::determinism, "hosts|bitwise"));
   table.back().parse = parse_determinism;
+  table.push_back({.name = "wire",
+                   .env = "RUEDA_WIRE",
+                   .alias = "",
+                   .type = "text",
+                   .unit = "",
+                   .range = "float32|bf16|fp16|int8",
+                   .sentence = "How sums and averages of float32 travel between hosts where the program "
+                               "does not say it; inside a host they are exact. See wire_types.md. Give all "
+                               "ranks the same.",
+                   .parse = parse_wire,
+                   .print = [](const Config& config) { return std::string(name_of(config.wire)); }});
   add_gpus(table);
   table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",

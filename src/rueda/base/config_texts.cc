@@ -66,6 +66,16 @@ Status parse_determinism(Config& config, std::string_view text) {
   return Status::ok();
 }
 
+Status parse_wire(Config& config, std::string_view text) {
+  const std::string name = lower(trimmed(text));
+  for (int i = 0; i < count_of(Wire()); ++i) {
+    if (name != name_of(static_cast<Wire>(i))) continue;
+    config.wire = static_cast<Wire>(i);
+    return Status::ok();
+  }
+  return refused("one of the four");
+}
+
 Status parse_gpu_operations(Config& config, std::string_view text) {
   const std::string name = lower(trimmed(text));
   if (!is_gpu_operations(name)) return refused("one of the names");

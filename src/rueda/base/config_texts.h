@@ -35,6 +35,7 @@ Status check_timeline_path(std::string_view path);
 Status parse_timeline(Config& config, std::string_view text);
 Status parse_log_level(Config& config, std::string_view text);
 Status parse_determinism(Config& config, std::string_view text);
+Status parse_wire(Config& config, std::string_view text);
 Status parse_gpu_operations(Config& config, std::string_view text);
 Status parse_cuda_ipc(Config& config, std::string_view text);
 Status parse_tune(Config& config, std::string_view text);

@@ -60,8 +60,8 @@ enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, k
 constexpr int count_of(ReduceOp /*op*/) { return static_cast<int>(ReduceOp::kProduct) + 1; }
 std::string_view name_of(ReduceOp op);
 
-// How sums of float32 travel between hosts; inside a host they are always exact. The 16-bit types and int8 are
-// encoded in blocks of kWireBlock elements, int8 with a float32 scale for each block.
+// How sums of float32 travel between hosts; inside a host they are always exact. The 16-bit types and int8
+// are encoded in blocks of kWireBlock elements, int8 with a float32 scale for each block.
 enum class Wire : uint8_t { kExact = 0, kBfloat16 = 1, kFloat16 = 2, kInt8 = 3 };
 constexpr int count_of(Wire /*wire*/) { return static_cast<int>(Wire::kInt8) + 1; }
 std::string_view name_of(Wire wire);  // "float32", "bf16", "fp16", "int8"

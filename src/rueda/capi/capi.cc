@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -32,6 +33,7 @@ static_assert(static_cast<int>(Code::kStalled) == RUEDA_STALLED);
 static_assert(static_cast<int>(rueda::DType::kBfloat16) == RUEDA_BFLOAT16);
 static_assert(static_cast<int>(rueda::Collective::kReducescatter) == RUEDA_REDUCESCATTER);
 static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
+static_assert(static_cast<int>(rueda::Wire::kInt8) == RUEDA_WIRE_INT8 - RUEDA_WIRE_FLOAT32);
 
 constexpr int32_t kMaxGroupTensors = 1 << 20;
 constexpr double kLongWait = 1e9;  // seconds; a longer deadline would overflow and means none
@@ -56,10 +58,11 @@ Status check_shape(const rueda_request& r) {
 }
 
 // The struct sizes of programs that were built before `priority`, before `ready`, before `numbered_at`,
-// before `ready_is_stream`, and now.
-constexpr std::array<uint32_t, 5> kRequestBytes{
-    offsetof(rueda_request, priority), offsetof(rueda_request, ready), offsetof(rueda_request, numbered_at),
-    offsetof(rueda_request, ready_is_stream), sizeof(rueda_request)};
+// before `ready_is_stream`, before `wire`, and now.
+constexpr std::array<uint32_t, 6> kRequestBytes{
+    offsetof(rueda_request, priority),    offsetof(rueda_request, ready),
+    offsetof(rueda_request, numbered_at), offsetof(rueda_request, ready_is_stream),
+    offsetof(rueda_request, wire),        sizeof(rueda_request)};
 static_assert(std::ranges::all_of(kRequestBytes,
                                   [](uint32_t bytes) { return bytes % alignof(rueda_request) == 0; }),
               "the new field lies in the padding of the older struct; give it a type of 8 bytes");
@@ -97,6 +100,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
     return bad_request("the name of tensor " + std::string(r.name) +
                        " has no number of at most 18 digits at byte " + std::to_string(r.numbered_at) +
                        " (numbered_at).");
+  if (r.wire < RUEDA_WIRE_DEFAULT || r.wire > RUEDA_WIRE_INT8)
+    return bad_request("unknown wire type (" + std::to_string(r.wire) + ").");
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");
   rueda::control::TensorRequest& request = tensor.request;
@@ -115,6 +120,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   request.tag = r.tag;
   request.priority = r.priority;
   request.memory = static_cast<rueda::MemoryKind>(r.memory);
+  tensor.takes_wire_setting = r.wire == RUEDA_WIRE_DEFAULT;
+  if (!tensor.takes_wire_setting) request.wire = static_cast<rueda::Wire>(r.wire - RUEDA_WIRE_FLOAT32);
   tensor.memory = {.kind = request.memory, .device = r.device};
   tensor.ready_stream.is_given = r.ready_is_stream != 0 && r.memory == RUEDA_DEVICE_MEMORY;
   if (tensor.ready_stream.is_given)
@@ -303,6 +310,17 @@ int rueda_start(rueda_start_item* items, int32_t count) {
   }
   if (started > 0) engine->submissions().wake();  // once for all
   return refused.is_ok() ? RUEDA_OK : capi::fail(refused);
+}
+
+int rueda_rescale_residuals(double factor) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (!(factor > 0) || !std::isfinite(factor))
+    return capi::fail(
+        {Code::kInvalidArgument, "rueda_rescale_residuals: factor must be positive and finite, but it is " +
+                                     std::to_string(factor) + "."});
+  engine->submissions().residuals().rescale(factor);
+  return RUEDA_OK;
 }
 
 void rueda_forget(int64_t prepared) {

@@ -144,6 +144,8 @@ std::string describe_json(const runtime::Engine* engine) {
                      {"batches", counters.batches.load()},
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};
+  out["wire"] = {{"default", name_of(session.config.wire)},
+                 {"residual_bytes", counters.residual_bytes.load()}};
   out["last_algorithm"] = counters.algorithm.load();
   return text_of(out);
 }

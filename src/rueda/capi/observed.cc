@@ -175,6 +175,8 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["bytes"] = counters.bytes.load();
   out["link_bytes_per_s"] = counters.meters->link_bytes_per_s.load();
   out["algorithm"] = counters.algorithm.load();
+  out["wire"] = name_of(session.config.wire);
+  out["residual_bytes"] = counters.residual_bytes.load();
   add_stragglers(out, *engine);
   add_in_flight(out, *engine, now);
   add_elsewhere(out, session);

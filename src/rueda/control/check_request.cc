@@ -102,6 +102,27 @@ Status check_op(const TensorRequest& request) {
   return Status::ok();
 }
 
+// What a wire type is for; empty if this is it.
+std::string why_not_encoded(const TensorRequest& request) {
+  if (request.what != Collective::kAllreduce) return "are for allreduces";
+  if (request.op == ReduceOp::kAdasum) return "do not go with Adasum, which needs the vectors themselves";
+  if (request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage)
+    return "are for Sum and Average, but it asks for " + std::string(name_of(request.op));
+  if (request.dtype != DType::kFloat32)
+    return "are for float32, but it is " + std::string(name_of(request.dtype));
+  if (request.memory == MemoryKind::kDevice) return "are for host memory, but it is in device memory";
+  return {};
+}
+
+Status check_wire(const TensorRequest& request) {
+  if (request.wire == Wire::kExact) return Status::ok();
+  const std::string why = why_not_encoded(request);
+  if (why.empty()) return Status::ok();
+  return {Code::kUnsupported, "Tensor " + request.name + " asks for the wire type " +
+                                  std::string(name_of(request.wire)) + ", but wire types " + why +
+                                  "; leave it out for this tensor."};
+}
+
 Status check_splits(const TensorRequest& request, size_t member_count) {
   if (member_count * member_count > kMaxPairs)
     return {Code::kUnsupported,
@@ -138,10 +159,18 @@ Status check_splits(const TensorRequest& request, size_t member_count) {
 
 }  // namespace
 
+Wire effective_wire(const TensorRequest& request, Wire wanted) {
+  constexpr int64_t kLeastElements = 1024;
+  int64_t count = 1;
+  for (const int64_t dim : request.shape) count *= dim;
+  return count < kLeastElements || !why_not_encoded(request).empty() ? Wire::kExact : wanted;
+}
+
 Status check_request(const TensorRequest& request, const std::vector<Rank>* members, Rank me,
                      Rank world_size) {
   if (Status status = check_layout(request); !status.is_ok()) return status;
   if (Status status = check_membership(request, members, me); !status.is_ok()) return status;
+  if (Status status = check_wire(request); !status.is_ok()) return status;
   switch (request.what) {
     case Collective::kAllreduce:
       return check_op(request);

@@ -16,4 +16,8 @@ namespace rueda::control {
 Status check_request(const TensorRequest& request, const std::vector<Rank>* members, Rank me,
                      Rank world_size);
 
+// The wire type with which the tensor travels, if `wanted` is asked for: none, if it is not for such tensors,
+// or if the tensor is so small that a block's share of the work is not worth it.
+Wire effective_wire(const TensorRequest& request, Wire wanted);
+
 }  // namespace rueda::control

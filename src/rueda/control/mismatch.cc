@@ -216,6 +216,17 @@ Status check_memory(const Submissions& all) {
       kind);
 }
 
+Status check_wires(const Submissions& all) {
+  const auto wire = [](const TensorRequest& r) { return std::string(name_of(r.wire)); };
+  return compare(
+      all, [](const TensorRequest& r) { return r.wire; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
+        return "Mismatched wire types: One rank sends " + wire(a) + ", but another rank sends " + wire(b) +
+               ".";
+      },
+      wire);
+}
+
 Status check_dtypes(const Submissions& all) {
   const auto dtype = [](const TensorRequest& r) { return std::string(name_of(r.dtype)); };
   return compare(
@@ -283,7 +294,8 @@ Status find_mismatch(const CompleteTensor& tensor) {
   if (what == Collective::kBroadcast)
     if (Status status = check_roots(all); !status.is_ok()) return status;
   if (Status status = check_devices(all); !status.is_ok()) return status;
-  return check_memory(all);
+  if (Status status = check_memory(all); !status.is_ok()) return status;
+  return check_wires(all);
 }
 
 Outnumbered outnumbered_among(const std::vector<std::vector<Rank>>& groups) {

@@ -19,6 +19,7 @@ struct Terms {
   double postscale = 1.0;
   int32_t device = -1;  // where the framework has the tensor: -1 CPU, else which GPU of the rank
   MemoryKind memory = MemoryKind::kHost;  // where the bytes given to the engine are
+  Wire wire = Wire::kExact;               // how the sum travels between hosts
 
   bool operator==(const Terms&) const = default;
 };
@@ -33,6 +34,7 @@ void for_each_term(T& terms, const F& f) {
   f(terms.device);
   f(terms.prescale);
   f(terms.postscale);
+  f(terms.wire);
 }
 
 // Equal if the terms agree. Ranks may use GPUs with different numbers, and shared memory counts as host
@@ -40,7 +42,7 @@ void for_each_term(T& terms, const F& f) {
 inline auto key_of(const Terms& terms) {
   return std::tuple(terms.what, terms.dtype, terms.op, std::bit_cast<uint64_t>(terms.prescale),
                     std::bit_cast<uint64_t>(terms.postscale), terms.device >= 0,
-                    terms.memory == MemoryKind::kDevice);
+                    terms.memory == MemoryKind::kDevice, terms.wire);
 }
 using TermsKey = decltype(key_of(Terms()));
 

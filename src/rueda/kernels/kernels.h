@@ -39,8 +39,8 @@ void reduce_sources(ReduceOp op, DType dtype, std::span<const void* const> sourc
 // Encodes whole blocks for the wire: v = in + error_in, the bytes of v to out, and v - decode(out) to
 // error_out. error_in null: no error. error_out null: not wanted; it may be in or error_in. A block with a
 // value that the type does not hold as a finite number becomes NaN as a whole, and its error 0. An int8 is
-// v / scale, rounded to nearest even, with the scale that makes the largest of its block 127; a block in which
-// all are below 1e-30 becomes 0.
+// v / scale, rounded to nearest even, with the scale that makes the largest of its block 127; a block in
+// which all are below 1e-30 becomes 0.
 void encode(Wire wire, const float* in, const float* error_in, float* error_out, std::byte* out,
             size_t blocks);
 // out[i] = decoded (+ acc_in[i], unless acc_in is null). count need not end with a block. out may be acc_in.

@@ -58,6 +58,19 @@ std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost&
 
 }  // namespace
 
+std::string why_no_wire(const Config& config, Wire wire) {
+  const std::string asked = "The wire type " + std::string(name_of(wire));
+  if (config.determinism == "bitwise")
+    return asked +
+           " rounds sums where hosts meet, but RUEDA_DETERMINISM=bitwise asks for the bits of one host; "
+           "unset one of them.";
+  if (config.cpu_operations == "mpi")
+    return asked +
+           " needs rueda's own connections, but RUEDA_CPU_OPERATIONS=mpi hands sums to MPI; unset "
+           "one of them.";
+  return {};
+}
+
 Status check_algorithm_settings(const Config& config) {
   const std::string& name = config.algorithm;
   if (config.cpu_operations == "mpi" && (!name.empty() || config.determinism == "bitwise")) {
@@ -67,6 +80,9 @@ Status check_algorithm_settings(const Config& config) {
             " cannot be kept with RUEDA_CPU_OPERATIONS=mpi, because MPI chooses how and in which order it "
             "adds; unset one of them."};
   }
+  if (config.wire != Wire::kExact)
+    if (const std::string why = why_no_wire(config, config.wire); !why.empty())
+      return {Code::kInvalidArgument, why};
   const auto known = schedule::algorithms();
   if (name.empty()) return Status::ok();
   if (std::ranges::find(known, name, &schedule::Algorithm::name) != known.end()) {

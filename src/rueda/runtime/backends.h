@@ -16,6 +16,8 @@ namespace rueda::runtime {
 // Refuses RUEDA_ALGORITHM if no collective has an algorithm of that name, or if the algorithm breaks the
 // order of sums that RUEDA_DETERMINISM asks for.
 Status check_algorithm_settings(const Config& config);
+// Why this job cannot send sums as this wire type; empty if it can.
+std::string why_no_wire(const Config& config, Wire wire);
 
 struct Prediction {
   int64_t bytes = 0;  // of a float32 allreduce over the world

@@ -66,6 +66,7 @@ void fill_spec(Batch& batch) {
   const control::Bucket& bucket = *batch.bucket;
   schedule::Spec& spec = batch.spec;
   spec = spec_of(bucket, batch.group->size());
+  if (!bucket.joined.empty()) spec.wire = Wire::kExact;  // who has joined keeps no residuals
   if (bucket.what == Collective::kBroadcast) {
     const std::vector<Rank>& members = batch.group->members;
     spec.root = static_cast<Rank>(std::find(members.begin(), members.end(), bucket.root) - members.begin());
@@ -156,6 +157,7 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
   spec.what = terms.what;
   spec.dtype = terms.dtype;
   spec.op = terms.op == ReduceOp::kAverage ? ReduceOp::kSum : terms.op;
+  spec.wire = terms.wire;
   spec.scale.factor = terms.postscale;
   spec.scale.divisor = terms.op == ReduceOp::kAverage ? group_size : 1;
   return spec;

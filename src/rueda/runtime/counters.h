@@ -19,6 +19,7 @@ struct EngineCounters {
   std::atomic<int64_t> plans{0};                 // begun
   std::atomic<int64_t> departures{0};            // plans that ended
   std::atomic<int64_t> planned_batches{0};       // started without negotiation
+  std::atomic<int64_t> residual_bytes{0};        // of what wire types have left to be sent later
   std::atomic<const char*> algorithm{""};        // of the last batch; static
   // Of this process, for all epochs. Never null in an engine.
   std::shared_ptr<status::Meters> meters = std::make_shared<status::Meters>();

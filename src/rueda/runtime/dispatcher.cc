@@ -225,7 +225,11 @@ void Dispatcher::answer(const control::Response& notice) {
   const auto* added = std::get_if<control::SetAdded>(&notice);
   const auto* removed = std::get_if<control::SetRemoved>(&notice);
   if (added != nullptr) groups_.add(added->id, added->ranks);
-  if (removed != nullptr) groups_.remove(removed->id);
+  if (removed != nullptr) {
+    groups_.remove(removed->id);
+    residuals_.drop(removed->id);
+    counters_.residual_bytes.store(residuals_.bytes(), std::memory_order_relaxed);
+  }
   const Status status = failure != nullptr ? Status(failure->code, failure->error) : Status::ok();
   control::for_each_answer(notice, me_, [&](int32_t process_set, const std::string& name) {
     const std::optional<TensorRef> ref = operations_.lookup(process_set, name);
@@ -246,6 +250,15 @@ void Dispatcher::answer(const control::Response& notice) {
   });
 }
 
+Status Dispatcher::prepare(Item& item) {
+  Batch& batch = *item.batch;
+  if (Status s = prepare_batch(batch, devices_); !s.is_ok()) return s;
+  if (batch.spec.wire == Wire::kExact || !item.backend->encodes()) return Status::ok();
+  const Status attached = residuals_.attach(batch);
+  counters_.residual_bytes.store(residuals_.bytes(), std::memory_order_relaxed);
+  return attached;
+}
+
 void Dispatcher::start(const OrderAction& action) {
   Item& item = *items_[action.key];
   Batch& batch = *item.batch;
@@ -256,7 +269,7 @@ void Dispatcher::start(const OrderAction& action) {
   ready_streams_.begin();
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) ready_streams_.mark(tensor.ref->tensor(), true);
-  if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
+  if (const Status prepared = prepare(item); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     order_.ended(action.key);
     items_[action.key].reset();

@@ -21,6 +21,7 @@
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/ready_streams.h"
+#include "rueda/runtime/residuals.h"
 
 namespace rueda::runtime {
 
@@ -64,6 +65,7 @@ class Dispatcher {
   // Not ok once something has failed on this rank alone. The epoch must then end, because the others wait
   // for this rank.
   [[nodiscard]] const Status& failure() const { return failure_; }
+  [[nodiscard]] ResidualStore& residuals() { return residuals_; }
 
  private:
   using Item = DispatchItem;  // what this rank keeps of a response in the order
@@ -75,6 +77,7 @@ class Dispatcher {
   [[nodiscard]] control::Sight::Memory look_at_memory(const Batch& batch, bool is_first);
   void carry_out(const control::OrderAction& action);
   void answer(const control::Response& notice);
+  Status prepare(Item& item);
   bool make_batch_of(Item& item, std::shared_ptr<const Group> group);
   void start(const control::OrderAction& action);
   void finish(const backend::Done& done);
@@ -90,6 +93,7 @@ class Dispatcher {
   TraceSink& trace_;
   EngineCounters& counters_;
   cuda::Devices* devices_;  // null: the job has none
+  ResidualStore residuals_;
   control::Order order_;
   std::vector<std::unique_ptr<Item>> items_;  // [key]
   // [position of the first tensor in the plan] buckets that have ended: their next run uses their memory.

@@ -49,6 +49,7 @@ Engine::Engine(Session session)
                     .operations = operations_,
                     .observer = observer_,
                     .ready_streams = ready_streams_,
+                    .residuals = dispatcher_.residuals(),
                     .counters = counters_,
                     .trace = recording_.timeline()}),
       shutdown_(session_.me, session_.size()),

@@ -45,10 +45,11 @@ struct Tensor {
   void* output = nullptr;  // the caller's, or allocated.get()
   // Of the caller's output, as far as this rank knows; 0: as many as of the input.
   size_t output_bytes = 0;
-  bool is_only_read = false;  // the output is the input, and its values stay: the root of a broadcast
-  Memory memory;              // of both; request.memory says of which kind it is
-  ReadyStream ready_stream;   // memory.ready follows from it, if it is given
-  OwnedMemory allocated;      // of that kind; set if the caller gave no output
+  bool takes_wire_setting = false;  // the caller leaves the wire type to RUEDA_WIRE
+  bool is_only_read = false;        // the output is the input, and its values stay: the root of a broadcast
+  Memory memory;                    // of both; request.memory says of which kind it is
+  ReadyStream ready_stream;         // memory.ready follows from it, if it is given
+  OwnedMemory allocated;            // of that kind; set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
   bool is_started = false;               // engine thread only: a call uses the memory

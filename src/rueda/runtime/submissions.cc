@@ -8,6 +8,7 @@
 
 #include "rueda/control/check_request.h"
 #include "rueda/runtime/at_once.h"
+#include "rueda/runtime/backends.h"
 #include "rueda/runtime/session.h"
 
 namespace rueda::runtime {
@@ -54,6 +55,15 @@ size_t output_bytes(const Tensor& tensor, Rank group_size) {
   return bytes;
 }
 
+// Refuses what the settings of this job exclude. Small tensors travel as they are.
+Status settle_wire(control::TensorRequest& request, const Config& config) {
+  if (request.wire == Wire::kExact) return Status::ok();
+  if (const std::string why = why_no_wire(config, request.wire); !why.empty())
+    return {Code::kUnsupported, "Tensor " + request.name + ": " + why};
+  request.wire = control::effective_wire(request, request.wire);
+  return Status::ok();
+}
+
 }  // namespace
 
 // Completes what the caller has described, and refuses what this rank alone can refuse.
@@ -65,8 +75,13 @@ Status Submissions::complete(Tensor& tensor) const {
     if (Status s = resolve_splits(request, group->size()); !s.is_ok()) return s;
     tensor.output_bytes = output_bytes(tensor, group->size());
   }
+  if (tensor.takes_wire_setting) request.wire = control::effective_wire(request, session.config.wire);
   tensor.is_only_read = request.what == Collective::kBroadcast && request.root == session.me;
-  return control::check_request(request, group ? &group->members : nullptr, session.me, session.size());
+  if (Status s =
+          control::check_request(request, group ? &group->members : nullptr, session.me, session.size());
+      !s.is_ok())
+    return s;
+  return settle_wire(request, session.config);
 }
 
 Result<int64_t> Submissions::submit(std::vector<Tensor> tensors, bool will_wait) {

@@ -13,6 +13,7 @@
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/ready_streams.h"
+#include "rueda/runtime/residuals.h"
 
 namespace rueda::runtime {
 
@@ -25,6 +26,7 @@ class Submissions {
     Operations& operations;
     Observer& observer;
     ReadyStreams& ready_streams;
+    ResidualStore& residuals;
     EngineCounters& counters;
     TraceSink& trace;
   };
@@ -40,6 +42,7 @@ class Submissions {
     const bool may_have_ended = parts_.session.size() == 1;
     if (!may_have_ended || parts_.operations.has_submitted()) parts_.operations.wake();
   }
+  [[nodiscard]] ResidualStore& residuals() const { return parts_.residuals; }
   // For Operations, in a job of one rank: ends the operation, if it needs no engine.
   bool end_now(Operation& operation) const;
 
