@@ -29,6 +29,16 @@ Member = TypeVar("Member")
 Naming = Tuple[str, Optional[str]]
 
 
+class _Thread(threading.local):
+    """What a thread is about to do."""
+
+    will_wait = False
+    wire = _core.WIRE_DEFAULT
+
+
+_thread = _Thread()
+
+
 @dataclass
 class Call:
     """One tensor of a collective, as pointers and numbers."""
@@ -61,16 +71,6 @@ class Result:
     received_splits: list[int]
     last_joined_rank: int
     tag: int
-
-
-class _Thread(threading.local):
-    """What a thread is about to do."""
-
-    will_wait = False
-    wire = _core.WIRE_DEFAULT
-
-
-_thread = _Thread()
 
 
 @contextmanager
