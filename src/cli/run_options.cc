@@ -167,6 +167,8 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
                  "seconds before such a report (60)");
   app.add_option("--stall-check-shutdown-time-seconds", tuning.stall_shutdown_s,
                  "seconds before the job is ended (1800; 0: never)");
+  app.add_option("--wire", tuning.wire,
+                 "how float32 sums travel between hosts: float32, bf16, fp16 or int8 (as RUEDA_WIRE)");
   app.add_option("--log-level", tuning.log_level, "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
   app.add_flag_callback("--log-with-timestamp,--no-log-hide-timestamp",
                         [&] { tuning.log_with_timestamp = true; });

@@ -55,8 +55,13 @@ class Writer {
  public:
   template <class T>
   void put(std::string_view suffix, const std::optional<T>& value) {
-    if (value) variables_.emplace_back(fmt::format("RUEDA_{}", suffix), to_text(*value));
+    put_rueda(suffix, value);
     put_horovod(suffix, value);
+  }
+  // Horovod has no such setting.
+  template <class T>
+  void put_rueda(std::string_view suffix, const std::optional<T>& value) {
+    if (value) variables_.emplace_back(fmt::format("RUEDA_{}", suffix), to_text(*value));
   }
   // Options that have no effect of their own in rueda: they serve as a hint, or the log says why
   // they are ignored.
@@ -148,6 +153,7 @@ Variables tuning_variables(const Tuning& tuning) {
   writer.put("STALL_CHECK_TIME_SECONDS", tuning.stall_warning_s);
   writer.put("STALL_SHUTDOWN_TIME_SECONDS", tuning.stall_shutdown_s);
   writer.put("LOG_LEVEL", tuning.log_level);
+  writer.put_rueda("WIRE", tuning.wire);
   writer.put("LOG_HIDE_TIME", negated(tuning.log_with_timestamp));
   writer.put("THREAD_AFFINITY", tuning.thread_affinity);
   writer.put_horovod("NUM_NCCL_STREAMS", tuning.num_nccl_streams);

@@ -27,7 +27,7 @@ struct Tuning {
   std::optional<bool> timeline_mark_cycles;
   std::optional<bool> stall_check;
   std::optional<double> stall_warning_s, stall_shutdown_s;
-  std::optional<std::string> log_level;
+  std::optional<std::string> log_level, wire;
   std::optional<bool> log_with_timestamp;
   std::optional<std::string> thread_affinity, network_interface;
   std::optional<int64_t> num_nccl_streams, gloo_timeout_s;
