@@ -156,7 +156,10 @@ enum rueda_wire {
   RUEDA_WIRE_FLOAT32 = 1,
   RUEDA_WIRE_BF16 = 2,
   RUEDA_WIRE_FP16 = 3,
-  RUEDA_WIRE_INT8 = 4
+  RUEDA_WIRE_INT8 = 4,
+  /* Added to one of these: what is lost is not kept, because the name does not say that the next tensor of
+   * this name continues this one. */
+  RUEDA_WIRE_WITHOUT_FEEDBACK = 256
 };
 
 typedef struct rueda_request {

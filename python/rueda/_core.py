@@ -54,6 +54,7 @@ HOST_MEMORY, SHARED_MEMORY, DEVICE_MEMORY = range(3)
 
 # How a sum of float32 travels between hosts. The default is what RUEDA_WIRE says.
 WIRE_DEFAULT, WIRE_FLOAT32, WIRE_BF16, WIRE_FP16, WIRE_INT8 = range(5)
+WIRE_WITHOUT_FEEDBACK = 256  # added to one of these
 
 
 class PythonStacks(Structure):

@@ -41,12 +41,17 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
     if (entry.type == "boolean") text = text == "1" ? "0" : "1";
     if (entry.type == "integer" || entry.type == "number") text = "5000";
     if (entry.type == "text") {
-      const std::map<std::string_view, std::string> choices = {
-          {"log_level", "debug"},           {"transports", "tcp"},
-          {"determinism", "bitwise"},       {"gpu_operations", "staged"},
-          {"cpu_operations", "mpi"},        {"thread_affinity", "0,8"},
-          {"flight_record_signal", "usr2"}, {"cuda_ipc", "off"},
-          {"metrics_address", "0.0.0.0"},   {"tune", "off"}};
+      const std::map<std::string_view, std::string> choices = {{"log_level", "debug"},
+                                                               {"transports", "tcp"},
+                                                               {"determinism", "bitwise"},
+                                                               {"gpu_operations", "staged"},
+                                                               {"cpu_operations", "mpi"},
+                                                               {"thread_affinity", "0,8"},
+                                                               {"flight_record_signal", "usr2"},
+                                                               {"cuda_ipc", "off"},
+                                                               {"metrics_address", "0.0.0.0"},
+                                                               {"tune", "off"},
+                                                               {"wire", "int8"}};
       const auto choice = choices.find(entry.name);
       text = choice == choices.end() ? "x" : choice->second;
     }

@@ -12,6 +12,7 @@ Batch batch_of(const std::string& name, int64_t count, int32_t set = 0, uint16_t
   bucket->entries.push_back({.name = name, .shape = {count}, .rows = {}, .numbered_at = numbered_at});
   batch.bucket = std::move(bucket);
   batch.segments.push_back({.count = count});
+  batch.tensors.emplace_back();
   return batch;
 }
 

@@ -66,6 +66,17 @@ TEST(Encoded, RunsForWireTypesAndForNothingElse) {
   EXPECT_NE(choose(spec, topology, "encoded").value().algorithm->name, "encoded");
 }
 
+TEST(Encoded, CostsMoreWithMoreBytesAndLessInFewerBitsAndBoundsItsSteps) {
+  const Topology topology = Topology::regular(4, 2);
+  const auto cost = [&](int64_t blocks, Wire wire) {
+    return *encoded().cost_us(encoded_spec(8, {blocks}, wire), topology);
+  };
+  EXPECT_GT(cost(1000, Wire::kInt8), cost(1, Wire::kInt8));
+  EXPECT_GT(cost(1000, Wire::kBfloat16), cost(1000, Wire::kInt8));
+  const Spec huge = encoded_spec(8, {int64_t{1} << 25});
+  EXPECT_LE(encoded().build(huge, topology, 3).steps.size(), size_t{1} << 17);
+}
+
 TEST(Encoded, SpecsThatNoOwnersFitAreRefused) {
   Spec spec = encoded_spec(4, {2});
   EXPECT_TRUE(check_spec(spec, 4).is_ok());

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda import exports, process_sets
+from rueda import _core, exports, process_sets
 from rueda.basics import basics
 from rueda.exports import *  # noqa: F403
 from rueda.operations import current_wire
@@ -55,6 +55,7 @@ def _run(word: str, tensor: Any, name: str | None, process_set: ProcessSet, **se
     what, known = f"Horovod{word}", set_id(process_set, word)
     function = getattr(functions, f"horovod_{word.lower()}")
     name = name or default_name(what, tensor)
+    _mark_unnamed(settings, name)
     return run(function, what, name, tensor=tensor, process_set_id=known, **settings)
 
 
@@ -65,7 +66,14 @@ def _run_grouped(
     what, known = f"HorovodGrouped{word}", set_id(process_set, word)
     function = getattr(functions, f"horovod_grouped_{word.lower()}")
     name = name or default_name(what, tensors[0], tensors[-1])
+    _mark_unnamed(settings, name)
     return list(run(function, what, name, tensors=list(tensors), process_set_id=known, **settings))
+
+
+def _mark_unnamed(settings: dict[str, Any], name: str | None) -> None:
+    """Without a name, eager operations have that of their type: what one loses belongs to no other."""
+    if name is None and "wire" in settings:
+        settings["wire"] |= _core.WIRE_WITHOUT_FEEDBACK
 
 
 # ---- reductions of dense tensors; compression and slices are added by reductions.py ----

@@ -15,10 +15,10 @@ import torch
 
 from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
-from rueda.operations import check_compression
+from rueda.operations import check_compression, sent_as
 from rueda.policy import Average, check_count, check_outer, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch.compression import Compression, Compressor
+from rueda.torch.compression import Compression, Compressor, wire_type
 from rueda.torch.cross_step import finish_all
 from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
 from rueda.torch.naming import name_parameters
@@ -114,9 +114,12 @@ class Fragment:
 def _start(
     change: torch.Tensor, name: str, parameter: torch.Tensor, process_set: ProcessSet, compression: Any
 ) -> InFlight:
+    wire = wire_type(compression, [change], Average)
+    compression = Compression.none if wire else compression
     sent, context = compression.compress(change)
     dense, view = in_order_of(parameter, sent)
-    handle = allreduce_async_(view, None, name, Average, 1.0, 1.0, process_set)
+    with sent_as(wire):
+        handle = allreduce_async_(view, None, name, Average, 1.0, 1.0, process_set)
     return of_handle(handle).then(lambda _: compression.decompress(dense, context))
 
 

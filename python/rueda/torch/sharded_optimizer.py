@@ -300,6 +300,8 @@ def ShardedOptimizer(
     >>> optimizer = hvd.ShardedOptimizer(optimizer, model=model)
     """
     check_reduction(compression, op, gradient_predivide_factor, backward_passes_per_step)
+    if compression is Compression.int8:
+        Compression.int8.compress(None)  # says what it is for
     _check(optimizer, model, op, process_set, overlap)
     finish_all()  # names of another model's parameters may be the same
     names = _names(optimizer, named_parameters, model)

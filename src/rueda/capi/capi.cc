@@ -100,7 +100,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
     return bad_request("the name of tensor " + std::string(r.name) +
                        " has no number of at most 18 digits at byte " + std::to_string(r.numbered_at) +
                        " (numbered_at).");
-  if (r.wire < RUEDA_WIRE_DEFAULT || r.wire > RUEDA_WIRE_INT8)
+  const int64_t wire = r.wire & ~int64_t{RUEDA_WIRE_WITHOUT_FEEDBACK};
+  if (wire < RUEDA_WIRE_DEFAULT || wire > RUEDA_WIRE_INT8)
     return bad_request("unknown wire type (" + std::to_string(r.wire) + ").");
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");
@@ -120,8 +121,9 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   request.tag = r.tag;
   request.priority = r.priority;
   request.memory = static_cast<rueda::MemoryKind>(r.memory);
-  tensor.takes_wire_setting = r.wire == RUEDA_WIRE_DEFAULT;
-  if (!tensor.takes_wire_setting) request.wire = static_cast<rueda::Wire>(r.wire - RUEDA_WIRE_FLOAT32);
+  tensor.takes_wire_setting = wire == RUEDA_WIRE_DEFAULT;
+  tensor.has_feedback = wire == r.wire;
+  if (!tensor.takes_wire_setting) request.wire = static_cast<rueda::Wire>(wire - RUEDA_WIRE_FLOAT32);
   tensor.memory = {.kind = request.memory, .device = r.device};
   tensor.ready_stream.is_given = r.ready_is_stream != 0 && r.memory == RUEDA_DEVICE_MEMORY;
   if (tensor.ready_stream.is_given)

@@ -45,6 +45,7 @@ struct Tensor {
   void* output = nullptr;  // the caller's, or allocated.get()
   // Of the caller's output, as far as this rank knows; 0: as many as of the input.
   size_t output_bytes = 0;
+  bool has_feedback = true;         // a residual belongs to its name
   bool takes_wire_setting = false;  // the caller leaves the wire type to RUEDA_WIRE
   bool is_only_read = false;        // the output is the input, and its values stay: the root of a broadcast
   Memory memory;                    // of both; request.memory says of which kind it is

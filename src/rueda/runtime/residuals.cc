@@ -31,6 +31,8 @@ Status ResidualStore::attach(Batch& batch) {
       continue;
     }
     segment.name_hash = hash_of(entry.name);
+    const std::optional<TensorRef>& mine = batch.tensors[i].ref;
+    if (mine && !mine->tensor().has_feedback) continue;
     if (Status s = attach(segment, {batch.bucket->process_set, entry.name}); !s.is_ok()) return s;
   }
   return Status::ok();

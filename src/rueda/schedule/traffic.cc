@@ -23,6 +23,8 @@ double incast(int32_t senders, double waiting_bytes) {
 }
 
 double wire_bytes(const Spec& spec, const Step& step, int64_t count) {
+  if (step.wire == WireType::kEncoded)
+    return static_cast<double>(count / kWireBlock * wire_block_bytes(spec.wire));
   return step.wire == WireType::kElement ? bytes_of(spec, count) : partial_bytes_of(spec, count);
 }
 
