@@ -267,8 +267,8 @@ def test_values_of_any_kind():
     assert number(hvd.reducescatter(np.arange(n * 1.0), op=hvd.Sum)) == [n * rank]
     large = hvd.allreduce(np.float32(2.0**17), compression=hvd.Compression.bf16)  # float16 has no such number
     assert number(large) == 2.0**17
-    with pytest.raises(ValueError, match="compression is 'int8', but must be"):
-        hvd.allreduce(np.float32(1.0), compression="int8")
+    with pytest.raises(ValueError, match="compression is 'int4', but must be"):
+        hvd.allreduce(np.float32(1.0), compression="int4")
     with pytest.raises(ValueError, match="supersedes average"):
         hvd.allreduce(1.0, average=True, op=hvd.Sum)
 

@@ -271,7 +271,9 @@ def test_compression_restores_the_type():
 def test_compression_rounds_on_the_wire():
     value = np.full(3, 1 + 2**-10, np.float32)  # 11 bits: float16 holds it, bfloat16 does not
     kept = hvd.allreduce(tf.constant(value), compression=hvd.Compression.fp16)
-    rounded = hvd.allreduce(tf.constant(value), compression=hvd.Compression.bf16)
+    rounded = hvd.allreduce(tf.constant(value), op=hvd.Max, compression=hvd.Compression.bf16)  # a cast
+    exact = hvd.allreduce(tf.constant(value), compression=hvd.Compression.bf16)  # a wire type, on one host
+    assert exact.numpy().tolist() == value.tolist()
     assert kept.numpy().tolist() == value.tolist() and rounded.numpy().tolist() == [1.0] * 3
 
 

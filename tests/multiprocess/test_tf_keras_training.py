@@ -337,7 +337,7 @@ def test_misuse_is_one_sentence():
         hvd.DistributedOptimizer("adam")
     for settings, text in (
         ({"gradient_predivide_factor": 0}, "must be a finite number other than 0"),
-        ({"compression": "int8"}, "compression is 'int8', but must be Compression.none, fp16 or bf16"),
+        ({"compression": "int4"}, "compression is 'int4', but must be Compression.none, fp16, bf16 or int8"),
     ):
         with pytest.raises(ValueError, match=text):
             hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), **settings)
