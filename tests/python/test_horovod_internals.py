@@ -27,6 +27,7 @@ THERE = {
     "horovod.data.data_loader_base": "BaseDataLoader AsyncDataLoaderMixin",
     "horovod.common.basics": "HorovodBasics",
     "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt HorovodVersionMismatchError",
+    "horovod.common.elastic": "State ObjectState run_fn notification_manager",
     "horovod.common.process_sets": "ProcessSet global_process_set add_process_set remove_process_set",
     "horovod.common.util": (
         "extension_available gpu_available mpi_built gloo_built nccl_built ddl_built ccl_built env "
@@ -52,14 +53,24 @@ THERE = {
     "horovod.runner.util.threads": "in_thread on_event execute_function_multithreaded",
     "horovod.runner.util.streams": "Pipe",
     "horovod.runner.util.network": "get_local_host_addresses resolve_host_address get_driver_ip",
-    "horovod.torch": "init DistributedOptimizer",
+    "horovod.torch": "init DistributedOptimizer elastic",
+    "horovod.torch.elastic": "run TorchState ElasticSampler State ObjectState",
+    "horovod.torch.elastic.state": (
+        "TorchState StateHandler ModelStateHandler OptimizerStateHandler SamplerStateHandler "
+        "get_handler_registry set_handler_registry"
+    ),
+    "horovod.torch.elastic.sampler": "ElasticSampler",
     **{
         f"horovod.torch.{name}": ""
         for name in ("mpi_ops", "functions", "compression", "optimizer", "sync_batch_norm")
     },
 }
 TENSORFLOW = {
-    "horovod.tensorflow": "init DistributedGradientTape",
+    "horovod.tensorflow": "init DistributedGradientTape elastic",
+    "horovod.tensorflow.elastic": "run TensorFlowState TensorFlowKerasState",
+    "horovod.tensorflow.keras.elastic": (
+        "run KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback"
+    ),
     "horovod.tensorflow.data.compute_service": (
         "TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn"
     ),
@@ -79,7 +90,13 @@ TENSORFLOW = {
         )
     },
 }
-KERAS = {"horovod.keras": "DistributedOptimizer", "horovod.keras.callbacks": ""}
+KERAS = {
+    "horovod.keras": "DistributedOptimizer",
+    "horovod.keras.callbacks": "",
+    "horovod.keras.elastic": (
+        "run KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback"
+    ),
+}
 SPARK = {
     "horovod.spark": "run run_elastic",
     "horovod.spark.runner": "run run_elastic host_hash",
@@ -106,7 +123,6 @@ REFUSED = [
     "horovod._keras",
     "horovod._keras.callbacks",
     "horovod.mxnet",
-    "horovod.common.elastic",
     "horovod.runner.elastic",
     "horovod.runner.elastic.discovery",
     "horovod.runner.elastic.driver",
@@ -124,8 +140,6 @@ REFUSED = [
     "horovod.runner.util.lsf",
     "horovod.runner.util.remote",
     "horovod.runner.util.cache",
-    "horovod.torch.elastic.state",
-    "horovod.torch.elastic.sampler",
     "horovod.spark.lightning",
     "horovod.spark.lightning.estimator",
     "horovod.spark.common.params",

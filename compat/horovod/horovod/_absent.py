@@ -21,7 +21,6 @@ ELASTIC = no_elastic("rueda")
 _MODULES: dict[str, str | None] = {
     "horovod._keras": "use horovod.keras or horovod.tensorflow.keras",
     "horovod.mxnet": "MXNet is retired; use horovod.torch, horovod.tensorflow or horovod.keras",
-    "horovod.common.elastic": None,
     "horovod.runner.elastic": None,
     "horovod.runner.common.service": _RUN,
     "horovod.runner.common.util.network": _RUN,
