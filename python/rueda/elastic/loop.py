@@ -94,7 +94,10 @@ class Loop:
         skips_sync = False
         failures = Failures()
         if not self.engine.is_running() or members.is_joiner():
-            skips_sync = self._enter(state, failures)
+            if members.is_elastic():
+                skips_sync = self._enter(state, failures)
+            else:
+                self.engine.start()
         while True:
             try:
                 if not skips_sync:
@@ -123,13 +126,7 @@ class Loop:
         return error if isinstance(error, HorovodInternalError) else self.hooks.translate(error)
 
     def _enter(self, state: State, failures: Failures) -> bool:
-        """Comes to the next view of an elastic job, or to the first epoch of another one. Whether sync is
-        skipped.
-        """
-        members = membership.current()
-        if not members.is_elastic():
-            self._restart(state)
-            return False
+        """Comes to the next view of an elastic job. Whether sync is skipped."""
         view = self._next_view(state)
         failures.note(view)
         self.hooks.after_start()
