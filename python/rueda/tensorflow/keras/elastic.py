@@ -15,13 +15,13 @@ if which_keras.is_tf_keras():
 
     _Callback: Any = tf_keras.callbacks.Callback
 
-    class CommitStateCallback(_current.Commits, _Callback):  # type: ignore[no-redef]
+    class CommitStateCallback(_current.Commits, _Callback):  # type: ignore[misc,no-redef]
         __doc__ = _current.CommitStateCallback.__doc__
 
-    class UpdateBatchStateCallback(_current.UpdatesBatch, _Callback):  # type: ignore[no-redef]
+    class UpdateBatchStateCallback(_current.UpdatesBatch, _Callback):  # type: ignore[misc,no-redef]
         __doc__ = _current.UpdateBatchStateCallback.__doc__
 
-    class UpdateEpochStateCallback(_current.UpdatesEpoch, _Callback):  # type: ignore[no-redef]
+    class UpdateEpochStateCallback(_current.UpdatesEpoch, _Callback):  # type: ignore[misc,no-redef]
         __doc__ = _current.UpdateEpochStateCallback.__doc__
 
     KerasState: Any = _own.TensorFlowKerasState  # type: ignore[no-redef]
