@@ -74,6 +74,11 @@ def is_disabled(name: str) -> bool:
     return (setting(name) or "").strip().lower() in _FALSE_WORDS
 
 
+def may_grow() -> bool:
+    """Whether ranks may come while the job runs, so that one that is alone now may not stay so."""
+    return is_enabled("ELASTIC") or membership.current().is_elastic()
+
+
 class HorovodBasics:
     """The functions that every front end exports. One instance, `basics`, serves the process."""
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from rueda import epochs
 from rueda.basics import basics
@@ -23,7 +23,7 @@ from rueda.elastic import membership, view_sets
 from rueda.elastic.membership import EXIT_LEFT, NOT_IN_VIEW, View
 from rueda.elastic.notices import notification_manager
 from rueda.elastic.state import State
-from rueda.errors import HorovodInternalError, HostsUpdatedInterrupt
+from rueda.errors import HorovodInternalError, HostsUpdatedInterrupt, RuedaError
 
 # A job that fails at one commit so often, and loses nobody, would fail there for ever: the program is wrong.
 FRUITLESS_LIMIT = 3
@@ -146,7 +146,10 @@ class Loop:
         while True:
             self._stop()
             left = max(1.0, deadline - self.clock())
-            view = membership.current().join(state._held, state._layout(), left)
+            try:
+                view = membership.current().join(state._held, state._layout(), left)
+            except RuedaError as error:  # there is no view for this process
+                self._leave(str(error))
             if view.rank == NOT_IN_VIEW:
                 self._leave(EXCLUDED.format(view=view.number, code=EXIT_LEFT))
             try:
@@ -170,7 +173,7 @@ class Loop:
             self.hooks.before_stop()
         self.engine.stop()
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str) -> NoReturn:
         self._stop()
         print(f"rueda: {why}", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_LEFT)

@@ -68,7 +68,7 @@ class Membership(Protocol):
 
     def join(self, commit: int, digest: bytes, timeout_s: float) -> View:
         """Waits for the next view; to be called outside of an epoch. commit: the newest that this process
-        holds. digest: of what its state is made of, for members whose states do not fit.
+        holds. digest: of what its state is made of; a process with another one is not let in.
         """
 
     def committed(self, commit: int) -> None:
@@ -91,7 +91,7 @@ class CoreMembership:
         return os.environ.get("RUEDA_JOINER") == "1" and self.is_elastic()
 
     def join(self, commit: int, digest: bytes, timeout_s: float) -> View:
-        """Waits for the next view. Raises what the engine raises: in one sentence, who is waited for."""
+        """Waits for the next view. Raises RuedaError with one sentence if there is none for this process."""
         found = self._function("elastic_join")(commit, digest, timeout_s)
         os.environ.pop("RUEDA_JOINER", None)
         return View(

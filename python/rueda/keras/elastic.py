@@ -102,7 +102,7 @@ class KerasState(ObjectState):
         super()._adopt(tree)
 
     def _layout(self) -> bytes:
-        shapes = [f"{tuple(one.shape)}:{one.dtype}".encode() for one in self._variables()]
+        shapes = [f"{tuple(one.shape)}:{one.dtype}".encode() for one in self.model.variables]
         return pieces.digest_of([super()._layout(), *shapes])
 
 

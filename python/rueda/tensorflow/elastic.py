@@ -92,8 +92,12 @@ class _VariablesState(ObjectState):
         super()._adopt(tree)
 
     def _layout(self) -> bytes:
-        shapes = [f"{tuple(one.shape)}:{tf.as_dtype(one.dtype).name}".encode() for one in self._variables()]
+        shapes = [f"{tuple(one.shape)}:{tf.as_dtype(one.dtype).name}".encode() for one in self._lasting()]
         return pieces.digest_of([super()._layout(), *shapes])
+
+    def _lasting(self) -> list[Any]:
+        """Those variables that are there before the first step; others may be made by it."""
+        raise NotImplementedError
 
 
 class TensorFlowState(_VariablesState):
@@ -115,6 +119,9 @@ class TensorFlowState(_VariablesState):
         chosen = tf.compat.v1.global_variables() if self.variables is None else self.variables
         return [underlying(one) for one in chosen]
 
+    def _lasting(self) -> list[Any]:
+        return [] if self.variables is None else list(self.variables)
+
 
 class TensorFlowKerasState(_VariablesState):
     """The state of a Keras model and its optimizer, for training loops of one's own.
@@ -130,9 +137,7 @@ class TensorFlowKerasState(_VariablesState):
             raise ValueError(NOT_BUILT)
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
-        build = getattr(self.optimizer, "build", None)
-        if build is not None and not getattr(self.optimizer, "built", True):
-            build(model.trainable_variables)
+        _make_variables(self.optimizer, model.trainable_variables)
         super().__init__(broadcast_object, None, **kwargs)
 
     def _variables(self) -> list[Any]:
@@ -144,6 +149,18 @@ class TensorFlowKerasState(_VariablesState):
             if isinstance(variable, tf.Variable) and variable.dtype.is_numpy_compatible:
                 seen.setdefault(id(variable), variable)
         return list(seen.values())
+
+    def _lasting(self) -> list[Any]:
+        return list(self.model.variables)
+
+
+def _make_variables(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes those of an optimizer of Keras, so that the state has all of them from the beginning."""
+    if hasattr(optimizer, "build"):
+        if not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
+            optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):  # of tf_keras.optimizers.legacy
+        optimizer._create_all_weights(variables)
 
 
 class DatasetLedger(BaseLedger):
