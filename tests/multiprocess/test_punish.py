@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from harness import ROOT, assert_all_succeed
+from harness import CASE_LIMIT_S, ROOT, assert_all_succeed, library
+from launch_support import RUEDA
 from nursery import Imports, fork, launch
 
 sys.path.insert(0, str(ROOT / "tests/punish"))
@@ -49,6 +52,27 @@ program.main(["--log", {str(log)!r}, "--steps", "40", "--die-at", "25:{victim}"]
     sizes = [one.size for one in history.history_of(history.read(log))]
     assert set(sizes) == {3, 4} and sizes[0] == sizes[-1] == 3 and sizes[15] == 4
     assert replay.compare(log, tmp_path, by_ranks) == "equal: 40 commits, 3 views"
+
+
+def test_a_job_of_rueda_run_has_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
+    if "--spares" not in subprocess.run([RUEDA, "run", "--help"], capture_output=True, text=True).stdout:
+        pytest.skip("this rueda run starts no elastic jobs")
+    program = [sys.executable, str(ROOT / "tests/punish/program.py")]
+    deaths = [word for one in ("60:1", "61:0", "500:0", "900:2") for word in ("--die-at", one)]
+    command = [RUEDA, "run", "-np", "4", "--min-np", "2", "--elastic-timeout", "60", *program]
+    command += ["--log", str(tmp_path / "log"), "--steps", "2000", *deaths]
+    variables = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **BITWISE, **variables}
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=CASE_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert replay.compare(tmp_path / "log", tmp_path, by_ranks).startswith("equal: 2000 commits")
 
 
 def test_a_state_that_is_one_bit_off_is_found(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from rueda import operations
 from rueda.elastic import pieces
 from rueda.elastic.membership import NO_COMMIT, View
-from rueda.elastic.state import ObjectState
+from rueda.elastic.state import NOBODY_HOLDS, ObjectState
 from rueda.process_sets import global_process_set
 from rueda.torch.elastic import live
 from rueda.torch.elastic.handlers import (
@@ -105,6 +105,8 @@ class TorchState(ObjectState):
     def sync(self) -> None:
         """Makes all ranks equal to those that hold the newest commit; before there is a view, to rank 0."""
         if self._view is None:
+            if self._watch is not None:
+                self._watch.is_dirty = True  # until all of it is there
             for handler in self._handlers.values():
                 handler.sync()
             if self._watch is not None:
@@ -132,6 +134,12 @@ class TorchState(ObjectState):
 
     def _is_dirty(self) -> bool:
         return self._watch is not None and bool(self._watch.is_dirty)
+
+    def _begin_view(self, view: View) -> None:
+        if view.commit == NO_COMMIT and view.rank == 0 and self._is_dirty():
+            why = "rank 0 had received a part of the first state when a rank was lost"
+            raise RuntimeError(NOBODY_HOLDS.format(view=view.number, why=why))
+        super()._begin_view(view)
 
     @property
     def _held(self) -> int:
