@@ -127,6 +127,63 @@ hvd.barrier()
     assert_all_succeed(launch(2, PREPARE + body))
 
 
+def test_horovods_sampler_divides_what_is_left_and_goes_back_to_commits() -> None:
+    body = """
+import pytest
+hvd.init()
+n, rank = hvd.size(), hvd.rank()
+data = list(range(15))
+sampler = hvd.elastic.ElasticSampler(data, shuffle=True, seed=4)
+state = hvd.elastic.TorchState(sampler=sampler)
+state.sync()
+assert (sampler.epoch, sampler.processed_num, len(sampler)) == (0, 0, 8)
+first = hvd.allgather_object(list(sampler))
+order = [first[i % n][i // n] for i in range(16)]
+assert sorted(order[:15]) == data and order[15] == order[0], "padded from its own start"
+loader = torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler)
+for index, batch in enumerate(loader):
+    if index == 3:
+        break
+    assert batch.tolist() == first[rank][2 * index:2 * index + 2]
+    sampler.record_batch(index, 2)
+    assert sampler.processed_num == 2 * n * (index + 1)
+state.commit()
+sampler.record_batch(3, 2)
+assert sampler.processed_num == 16
+state.restore()
+assert sampler.processed_num == 12 and len(sampler) == 2
+left = hvd.allgather_object(list(sampler))
+assert [left[i % n][i // n] for i in range(4)] == order[12:15] + order[12:13]
+sampler.processed_num += rank  # ranks agree on that of rank 0
+state.commit()
+state.sync()
+assert sampler.processed_num == 12
+sampler.set_epoch(1)
+assert (sampler.processed_num, len(sampler)) == (0, 8)
+assert hvd.allgather_object(list(sampler)) != first
+assert list(hvd.elastic.ElasticSampler(data, shuffle=False)) == [*range(rank, 15, n), *([0] * rank)]
+assert state.sampler is sampler
+from rueda.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
+class OfList(StateHandler):
+    def __init__(self, value): super().__init__(value); self.save()
+    def save(self): self.saved = list(self.value)
+    def restore(self): self.value[:] = self.saved
+    def sync(self): self.value[:] = hvd.broadcast_object(self.value); self.save()
+registry = get_handler_registry()
+set_handler_registry([(list, OfList), *registry])
+mine = hvd.elastic.TorchState(numbers=[rank])
+mine.sync()
+mine.numbers.append(5)
+mine.restore()
+assert mine.numbers == [0]
+set_handler_registry(registry)
+with pytest.raises(NotImplementedError, match="^StateHandler must define save"):
+    StateHandler(3).save()
+hvd.barrier()
+"""
+    assert_all_succeed(launch(2, PREPARE + body))
+
+
 def test_a_job_that_is_not_elastic_calls_the_function_once_on_synced_state() -> None:
     body = """
 hvd.init()

@@ -16,6 +16,7 @@ from horovod.runner.common.util import (
     settings,
     timeout,
 )
+from horovod.runner.elastic import discovery
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import network, streams
@@ -36,6 +37,8 @@ THERE = {
     ),
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline run_controller is_gloo_used",
+    "horovod.runner.elastic.discovery": "HostDiscovery HostDiscoveryScript FixedHosts HostUpdateResult",
+    "horovod.runner.elastic.worker": "HostUpdateResult WorkerNotificationManager",
     "horovod.runner.gloo_run": "gloo_run launch_gloo create_slot_env_vars create_run_env_vars",
     "horovod.runner.http.http_server": "RendezvousServer KVStoreServer",
     "horovod.runner.http.http_client": "read_data_from_kvstore put_data_into_kvstore",
@@ -123,12 +126,9 @@ REFUSED = [
     "horovod._keras",
     "horovod._keras.callbacks",
     "horovod.mxnet",
-    "horovod.runner.elastic",
-    "horovod.runner.elastic.discovery",
     "horovod.runner.elastic.driver",
     "horovod.runner.elastic.registration",
     "horovod.runner.elastic.rendezvous",
-    "horovod.runner.elastic.worker",
     "horovod.runner.elastic.settings",
     "horovod.runner.elastic.constants",
     "horovod.runner.common.service.driver_service",
@@ -295,6 +295,25 @@ def test_spark_tasks_of_one_host_are_told_apart_by_their_yarn_container(monkeypa
     ):
         util.to_list([1], 1)
     assert not hasattr(util, "no_such_name")
+
+
+def test_hosts_of_an_elastic_job_come_from_a_script_or_a_program(tmp_path: Path):
+    script = tmp_path / "hosts.sh"
+    script.write_text("printf 'a:2\\n\\nb\\n'\n")
+    script.chmod(0o755)
+    found = discovery.HostDiscoveryScript(str(script), 4).find_available_hosts_and_slots()
+    assert found == {"a": 2, "b": 4}
+    with pytest.raises(ValueError, match="printed 'b' without slots: print b:SLOTS"):
+        discovery.HostDiscoveryScript(str(script)).find_available_hosts_and_slots()
+    script.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(
+        RuntimeError, match=r"^Failed to execute discovery script: .*hosts\.sh\. Exit code: 3$"
+    ):
+        discovery.HostDiscoveryScript(str(script)).find_available_hosts_and_slots()
+    fixed = discovery.FixedHosts({"a": 2})
+    fixed.set({"b": 1})
+    assert fixed.find_available_hosts_and_slots() == {"b": 1}
+    assert discovery.HostUpdateResult.mixed == 3
 
 
 def test_a_rendezvous_server_reserves_a_port_of_its_own():
