@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from elastic_double import DoubleMembership
 from elastic_training import Training, check, kill, leave
 
-from rueda.elastic import membership
+from rueda.elastic import membership, wire
 from rueda.elastic.loop import Loop
 from rueda.elastic.state import ObjectState
 from rueda.errors import HorovodInternalError, HostsUpdatedInterrupt
@@ -157,10 +157,23 @@ class Unchanging(DoubleMembership):
         return membership.News()
 
 
+class WireOfOne:
+    """What one rank sends to itself."""
+
+    rank, size = 0, 1
+
+    def allgather(self, data):
+        return [data]
+
+    def broadcast(self, data, root):
+        return data
+
+
 @pytest.fixture
-def unchanging():
+def unchanging(monkeypatch):
     double = Unchanging()
     before = membership.use(double)
+    monkeypatch.setattr(wire, "engine_wire", WireOfOne)
     yield double
     membership.use(before)
 

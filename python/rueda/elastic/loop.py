@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 
 from rueda import epochs
 from rueda.basics import basics
-from rueda.elastic import membership, view_sets
+from rueda.elastic import membership, view_sets, wire
 from rueda.elastic.membership import EXIT_LEFT, NOT_IN_VIEW, View
 from rueda.elastic.notices import notification_manager
 from rueda.elastic.state import State
@@ -27,6 +27,7 @@ from rueda.errors import HorovodInternalError, HostsUpdatedInterrupt, RuedaError
 
 # A job that fails at one commit so often, and loses nobody, would fail there for ever: the program is wrong.
 FRUITLESS_LIMIT = 3
+FIRST_VIEW = 1
 
 EXCLUDED = "This process was left out of view {view} of the job; it ends with exit code {code}."
 LEFT = (
@@ -98,6 +99,9 @@ class Loop:
                 skips_sync = self._enter(state, failures)
             else:
                 self.engine.start()
+        elif members.is_elastic():
+            # The first sync is that of any view: a process that joins meanwhile takes part in it.
+            state._begin_view(View(FIRST_VIEW, state._rank(), wire.engine_wire().size))
         while True:
             try:
                 if not skips_sync:
