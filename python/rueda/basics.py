@@ -15,6 +15,7 @@ from ctypes import sizeof as size_in_bytes
 from typing import Any
 
 from rueda import _core, distribution, epochs, errors, init_arguments, interruption, mpi, policy, stacks
+from rueda.elastic import membership
 from rueda.process_sets import ProcessSet, global_process_set, process_set_table
 
 REPEATED = (
@@ -22,6 +23,17 @@ REPEATED = (
     "without this entry, and need not be initialized again."
 )
 
+# What a process that is to join an elastic job answers before a view has it, where the launcher says nothing.
+# Not rank 0, which downloads data and writes files.
+_PROVISIONAL = {
+    "rank": 1,
+    "size": 2,
+    "local_rank": 0,
+    "local_size": 1,
+    "cross_rank": 1,
+    "cross_size": 2,
+    "is_homogeneous": 1,
+}
 _TRUE_WORDS = ("1", "true", "yes", "on")
 _FALSE_WORDS = ("0", "false", "no", "off")
 _DYNAMIC = "DYNAMIC_PROCESS_SETS"
@@ -62,6 +74,11 @@ def is_disabled(name: str) -> bool:
     return (setting(name) or "").strip().lower() in _FALSE_WORDS
 
 
+def may_grow() -> bool:
+    """Whether ranks may come while the job runs, so that one that is alone now may not stay so."""
+    return is_enabled("ELASTIC") or membership.current().is_elastic()
+
+
 class HorovodBasics:
     """The functions that every front end exports. One instance, `basics`, serves the process."""
 
@@ -84,6 +101,8 @@ class HorovodBasics:
         rank. Those of communicators may differ; every rank then registers the sets of all ranks. One that
         holds all ranks is the world.
         A call while initialized starts nothing; its process sets must be registered already.
+        In a process that is to join an elastic job it returns at once, with a provisional rank and size; the
+        process becomes a member in elastic.run.
         Raises ValueError with the cause when the job cannot be formed; the call may then be repeated. A set
         that is listed twice is a ValueError too, but the job then runs, with the set registered once.
         Handlers of signals run meanwhile, so Ctrl-C raises KeyboardInterrupt at once.
@@ -97,6 +116,9 @@ class HorovodBasics:
         with self._lock:
             if epochs.is_forked():
                 raise ValueError(errors.INIT_FAILED.format(cause=errors.FORKED))
+            if membership.current().is_joiner():
+                epochs.await_view(True)  # a member it becomes in elastic.run
+                return
             if self.is_initialized():
                 if sets:
                     process_set_table.adopt_again(sets)
@@ -107,6 +129,11 @@ class HorovodBasics:
             process_set_table.adopt([one for i, one in enumerate(sets) if i not in repeated])
         if repeated:
             raise ValueError(REPEATED.format(number=repeated[0] + 1))
+
+    def init_admitted(self) -> None:
+        """init() once the next view of an elastic job is known; by elastic.run alone."""
+        epochs.await_view(False)
+        self.init()
 
     def _start(self, sets: Sequence[ProcessSet], communicator: int) -> None:
         sizes = [len(process_set.ranks or []) for process_set in sets]
@@ -167,7 +194,7 @@ class HorovodBasics:
 
     def is_initialized(self) -> bool:
         """Whether init succeeded and shutdown was not called since. A forked child inherits the answer."""
-        return epochs.known() != epochs.NONE
+        return epochs.known() != epochs.NONE or epochs.awaits_view()
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()  # another thread of the parent may have held it
@@ -176,37 +203,39 @@ class HorovodBasics:
 
     def rank(self) -> int:
         """World rank of this process, 0 … size() − 1."""
-        return self._topology(_core.rank)
+        return self._topology(_core.rank, "rank")
 
     def size(self) -> int:
         """Number of processes of the job."""
-        return self._topology(_core.size)
+        return self._topology(_core.size, "size")
 
     def local_rank(self) -> int:
         """Index of this process among those of its host: the usual GPU index."""
-        return self._topology(_core.local_rank)
+        return self._topology(_core.local_rank, "local_rank")
 
     def local_size(self) -> int:
         """Number of processes on this host."""
-        return self._topology(_core.local_size)
+        return self._topology(_core.local_size, "local_size")
 
     def cross_rank(self) -> int:
         """Index of this host among the hosts that have a process with this local rank."""
-        return self._topology(_core.cross_rank)
+        return self._topology(_core.cross_rank, "cross_rank")
 
     def cross_size(self) -> int:
         """Number of hosts that have a process with this local rank."""
-        return self._topology(_core.cross_size)
+        return self._topology(_core.cross_size, "cross_size")
 
     def is_homogeneous(self) -> bool:
         """Whether every host runs the same number of processes."""
-        return bool(self._topology(_core.is_homogeneous))
+        return bool(self._topology(_core.is_homogeneous, "is_homogeneous"))
 
-    def _topology(self, function: Callable[[], int]) -> int:
+    def _topology(self, function: Callable[[], int], name: str) -> int:
         value = function()
-        if value < 0:
-            raise ValueError(errors.NOT_INITIALIZED)
-        return value
+        if value >= 0:
+            return value
+        if epochs.awaits_view():
+            return int(setting(name.upper()) or _PROVISIONAL[name])
+        raise ValueError(errors.NOT_INITIALIZED)
 
     # ---- timeline ----
 

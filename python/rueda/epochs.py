@@ -17,6 +17,7 @@ NONE = -1  # before init and after shutdown
 T = TypeVar("T")
 
 _is_forked = False
+_awaits_view = False
 
 
 def current() -> int:
@@ -35,6 +36,22 @@ def is_forked() -> bool:
     return _is_forked
 
 
+def awaits_view() -> bool:
+    """Whether init() of a process that is to join an elastic job was called, and no view has it yet."""
+    return _awaits_view
+
+
+def await_view(does_wait: bool) -> None:
+    """Begins or ends the time between init() of such a process and the view that has it. By basics."""
+    global _awaits_view
+    _awaits_view = does_wait
+
+
+def not_running() -> str:
+    """Why there is no engine, for messages."""
+    return errors.AWAITS_VIEW if _awaits_view else errors.NOT_INITIALIZED
+
+
 def require() -> None:
     """Raises ValueError before init and after shutdown, and HorovodInternalError in a forked child."""
     if _is_forked:
@@ -45,7 +62,7 @@ def require() -> None:
 def require_known() -> None:
     """Raises ValueError before init and after shutdown, for what a forked child knows from its parent."""
     if known() == NONE:
-        raise ValueError(errors.NOT_INITIALIZED)
+        raise ValueError(not_running())
 
 
 class PerEpoch(Generic[T]):

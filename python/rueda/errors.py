@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+AWAITS_VIEW = (
+    "This process is to join an elastic job and is not a member yet: collectives work in the function that "
+    "hvd.elastic.run calls, so move those that the script does before into it."
+)
 SHUTTING_DOWN = "Horovod is shutting down."
 FORKED = (
     "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
@@ -22,8 +26,14 @@ class HorovodInternalError(RuntimeError):
     """
 
 
+class RuedaError(RuntimeError):
+    """The engine could not do what it was asked; the text is one sentence."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The hosts of an elastic job changed; `skip_sync`: the state need not be sent again."""
+
+    leave = False  # whether this process leaves the job
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__(skip_sync)
@@ -55,10 +65,7 @@ def no_elastic(module: str) -> str:
 
 def missing_attribute(module: str, name: str) -> AttributeError:
     """What a front end raises for an attribute that it does not have."""
-    is_elastic = name == "elastic"
-    return AttributeError(
-        no_elastic(module) if is_elastic else f"module {module!r} has no attribute {name!r}"
-    )
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def internal_error(text: str) -> HorovodInternalError:

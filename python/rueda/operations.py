@@ -231,7 +231,7 @@ def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Se
 def check_usable() -> None:
     """Raises HorovodInternalError before init, after shutdown and in a forked child."""
     if epochs.current() == epochs.NONE:
-        raise errors.internal_error(errors.FORKED if epochs.is_forked() else errors.NOT_INITIALIZED)
+        raise errors.internal_error(errors.FORKED if epochs.is_forked() else epochs.not_running())
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:

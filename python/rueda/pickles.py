@@ -36,6 +36,15 @@ def dumps(obj: Any) -> bytes:
     return bytes(cloudpickle.dumps(obj))
 
 
+def pickler_class() -> Any:
+    """The class of picklers that dumps() uses, for subclasses."""
+    try:
+        import cloudpickle
+    except ImportError:
+        return pickle.Pickler
+    return cloudpickle.Pickler
+
+
 def pickled_error(error: BaseException) -> bytes | None:
     """The pickled exception without its traceback; None if it cannot be pickled and loaded again."""
     try:

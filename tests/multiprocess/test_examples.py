@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
         ("tensorflow/fashion_mnist_session.py", [*SESSION, "--checkpoints", "ck"], 45),
         ("keras/fashion_mnist.py", [*KERAS, "--checkpoints", "ck"], 45),
         ("jax/fashion_mnist.py", ["--epochs", "1", "--steps", "60"], 45),
+        ("pytorch/elastic.py", ["--epochs", "1", "--images", "7000"], 45),
         ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60"], 45),
         ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "local"], 45),
         ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "diloco"], 45),

@@ -214,6 +214,15 @@ def test_wrapped_optimizers_are_recognised_as_horovods():
     assert not isinstance(optimizer, _DistributedAdasumOptimizer)
 
 
-def test_elastic_is_said_to_be_absent():
-    with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
-        import horovod.common.elastic  # noqa: F401
+def test_elastic_parts_are_those_of_rueda():
+    import horovod.common.elastic
+    import horovod.torch.elastic.sampler
+    import horovod.torch.elastic.state
+    import rueda.elastic.state
+
+    assert horovod.common.elastic.State is rueda.elastic.state.State
+    assert horovod.common.elastic.ObjectState is rueda.torch.elastic.ObjectState
+    assert horovod.torch.elastic.TorchState is rueda.torch.elastic.state.TorchState
+    assert horovod.torch.elastic.sampler.ElasticSampler is rueda.torch.elastic.ElasticSampler
+    registry = horovod.torch.elastic.state.get_handler_registry()
+    assert registry[0] == (torch.nn.Module, horovod.torch.elastic.state.ModelStateHandler)

@@ -16,6 +16,7 @@ from horovod.runner.common.util import (
     settings,
     timeout,
 )
+from horovod.runner.elastic import discovery
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 from horovod.runner.util import network, streams
@@ -27,6 +28,7 @@ THERE = {
     "horovod.data.data_loader_base": "BaseDataLoader AsyncDataLoaderMixin",
     "horovod.common.basics": "HorovodBasics",
     "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt HorovodVersionMismatchError",
+    "horovod.common.elastic": "State ObjectState run_fn notification_manager",
     "horovod.common.process_sets": "ProcessSet global_process_set add_process_set remove_process_set",
     "horovod.common.util": (
         "extension_available gpu_available mpi_built gloo_built nccl_built ddl_built ccl_built env "
@@ -35,6 +37,8 @@ THERE = {
     ),
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline run_controller is_gloo_used",
+    "horovod.runner.elastic.discovery": "HostDiscovery HostDiscoveryScript FixedHosts HostUpdateResult",
+    "horovod.runner.elastic.worker": "HostUpdateResult WorkerNotificationManager",
     "horovod.runner.gloo_run": "gloo_run launch_gloo create_slot_env_vars create_run_env_vars",
     "horovod.runner.http.http_server": "RendezvousServer KVStoreServer",
     "horovod.runner.http.http_client": "read_data_from_kvstore put_data_into_kvstore",
@@ -52,14 +56,24 @@ THERE = {
     "horovod.runner.util.threads": "in_thread on_event execute_function_multithreaded",
     "horovod.runner.util.streams": "Pipe",
     "horovod.runner.util.network": "get_local_host_addresses resolve_host_address get_driver_ip",
-    "horovod.torch": "init DistributedOptimizer",
+    "horovod.torch": "init DistributedOptimizer elastic",
+    "horovod.torch.elastic": "run TorchState ElasticSampler State ObjectState",
+    "horovod.torch.elastic.state": (
+        "TorchState StateHandler ModelStateHandler OptimizerStateHandler SamplerStateHandler "
+        "get_handler_registry set_handler_registry"
+    ),
+    "horovod.torch.elastic.sampler": "ElasticSampler",
     **{
         f"horovod.torch.{name}": ""
         for name in ("mpi_ops", "functions", "compression", "optimizer", "sync_batch_norm")
     },
 }
 TENSORFLOW = {
-    "horovod.tensorflow": "init DistributedGradientTape",
+    "horovod.tensorflow": "init DistributedGradientTape elastic",
+    "horovod.tensorflow.elastic": "run TensorFlowState TensorFlowKerasState",
+    "horovod.tensorflow.keras.elastic": (
+        "run KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback"
+    ),
     "horovod.tensorflow.data.compute_service": (
         "TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn"
     ),
@@ -79,7 +93,13 @@ TENSORFLOW = {
         )
     },
 }
-KERAS = {"horovod.keras": "DistributedOptimizer", "horovod.keras.callbacks": ""}
+KERAS = {
+    "horovod.keras": "DistributedOptimizer",
+    "horovod.keras.callbacks": "",
+    "horovod.keras.elastic": (
+        "run KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback"
+    ),
+}
 SPARK = {
     "horovod.spark": "run run_elastic",
     "horovod.spark.runner": "run run_elastic host_hash",
@@ -106,13 +126,9 @@ REFUSED = [
     "horovod._keras",
     "horovod._keras.callbacks",
     "horovod.mxnet",
-    "horovod.common.elastic",
-    "horovod.runner.elastic",
-    "horovod.runner.elastic.discovery",
     "horovod.runner.elastic.driver",
     "horovod.runner.elastic.registration",
     "horovod.runner.elastic.rendezvous",
-    "horovod.runner.elastic.worker",
     "horovod.runner.elastic.settings",
     "horovod.runner.elastic.constants",
     "horovod.runner.common.service.driver_service",
@@ -124,8 +140,6 @@ REFUSED = [
     "horovod.runner.util.lsf",
     "horovod.runner.util.remote",
     "horovod.runner.util.cache",
-    "horovod.torch.elastic.state",
-    "horovod.torch.elastic.sampler",
     "horovod.spark.lightning",
     "horovod.spark.lightning.estimator",
     "horovod.spark.common.params",
@@ -281,6 +295,25 @@ def test_spark_tasks_of_one_host_are_told_apart_by_their_yarn_container(monkeypa
     ):
         util.to_list([1], 1)
     assert not hasattr(util, "no_such_name")
+
+
+def test_hosts_of_an_elastic_job_come_from_a_script_or_a_program(tmp_path: Path):
+    script = tmp_path / "hosts.sh"
+    script.write_text("printf 'a:2\\n\\nb\\n'\n")
+    script.chmod(0o755)
+    found = discovery.HostDiscoveryScript(str(script), 4).find_available_hosts_and_slots()
+    assert found == {"a": 2, "b": 4}
+    with pytest.raises(ValueError, match="printed 'b' without slots: print b:SLOTS"):
+        discovery.HostDiscoveryScript(str(script)).find_available_hosts_and_slots()
+    script.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(
+        RuntimeError, match=r"^Failed to execute discovery script: .*hosts\.sh\. Exit code: 3$"
+    ):
+        discovery.HostDiscoveryScript(str(script)).find_available_hosts_and_slots()
+    fixed = discovery.FixedHosts({"a": 2})
+    fixed.set({"b": 1})
+    assert fixed.find_available_hosts_and_slots() == {"b": 1}
+    assert discovery.HostUpdateResult.mixed == 3
 
 
 def test_a_rendezvous_server_reserves_a_port_of_its_own():

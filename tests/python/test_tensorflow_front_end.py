@@ -53,16 +53,6 @@ def test_kernels_for_a_gpu_take_and_give_host_memory():
     assert hvd.gpu_available("tensorflow") is bool(tensorflow.config.list_physical_devices("GPU"))
 
 
-def test_elastic_says_that_it_is_absent():
-    pytest.importorskip("tensorflow")
-    import rueda.tensorflow as hvd
-
-    with pytest.raises(AttributeError, match="has no elastic module"):
-        hvd.elastic  # noqa: B018 (the access is the test)
-    with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
-        import horovod.tensorflow.elastic  # noqa: F401
-
-
 PROTOTYPES = """
 #include <type_traits>
 #include "tensorflow/c/kernels.h"

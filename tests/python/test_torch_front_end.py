@@ -1,7 +1,6 @@
 """What the torch front end does in one process: imports, signatures, queries, compressors, memory."""
 
 import gc
-import importlib
 import inspect
 import os
 import subprocess
@@ -148,17 +147,6 @@ def test_old_torch_is_one_sentence():
     assert done.stderr.splitlines()[-1].startswith(
         "ImportError: rueda.torch needs PyTorch 2.1 or newer, but torch 2"
     )
-
-
-def test_elastic_is_said_to_be_absent():
-    with pytest.raises(AttributeError, match="has no elastic module"):
-        hvd.elastic  # noqa: B018 (the access is the test)
-
-
-@pytest.mark.parametrize("name", ["rueda.torch.elastic", "horovod.torch.elastic"])
-def test_importing_elastic_is_one_sentence(name):
-    with pytest.raises(ModuleNotFoundError, match="has no elastic module; run the job without"):
-        importlib.import_module(name)
 
 
 @pytest.fixture

@@ -21,8 +21,11 @@ ELASTIC = no_elastic("rueda")
 _MODULES: dict[str, str | None] = {
     "horovod._keras": "use horovod.keras or horovod.tensorflow.keras",
     "horovod.mxnet": "MXNet is retired; use horovod.torch, horovod.tensorflow or horovod.keras",
-    "horovod.common.elastic": None,
-    "horovod.runner.elastic": None,
+    "horovod.runner.elastic.constants": _RUN,
+    "horovod.runner.elastic.driver": _RUN,
+    "horovod.runner.elastic.registration": _RUN,
+    "horovod.runner.elastic.rendezvous": _RUN,
+    "horovod.runner.elastic.settings": _RUN,
     "horovod.runner.common.service": _RUN,
     "horovod.runner.common.util.network": _RUN,
     "horovod.runner.common.util.tiny_shell_exec": "use the subprocess module",

@@ -11,7 +11,7 @@ _require("rueda.jax", "JAX 0.5 or newer", "jax>=0.5")
 from rueda import exports, process_sets
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
-from rueda.jax import _plugin, collectives, functions
+from rueda.jax import _plugin, collectives, elastic, functions  # noqa: F401 (elastic: as an attribute)
 from rueda.jax.collectives import *  # noqa: F403
 from rueda.jax.compression import Compression
 from rueda.jax.functions import *  # noqa: F403

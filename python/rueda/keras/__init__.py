@@ -14,7 +14,7 @@ from rueda import exports, process_sets
 from rueda.errors import HorovodInternalError
 from rueda.errors import missing_attribute as _missing_attribute
 from rueda.exports import *  # noqa: F403
-from rueda.keras import callbacks, values
+from rueda.keras import callbacks, elastic, values
 from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.keras.saving import load_model
@@ -32,6 +32,7 @@ __all__ = [
     "barrier",
     "broadcast_object",
     "callbacks",
+    "elastic",
     "join",
     "load_model",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from rueda import _core
+from rueda.basics import may_grow
 from rueda.in_flight import synchronize_all
 from rueda.operations import check_compression, sent_as, set_size
 from rueda.policy import predivide_factors
@@ -78,7 +79,7 @@ def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequ
 
     Marks a step in the timeline, each time it runs.
     """
-    if reduction.size() == 1 or not gradients:
+    if not gradients or (reduction.size() == 1 and not may_grow()):
         return list(gradients)
     return _REDUCERS[backend_name()](reduction, gradients, names)
 

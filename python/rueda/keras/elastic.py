@@ -1,5 +1,243 @@
-"""Not in this version: importing it says so."""
+"""Elastic training for Keras: `hvd.elastic` of `import rueda.keras as hvd`."""
 
-from rueda.errors import no_elastic
+from __future__ import annotations
 
-raise ModuleNotFoundError(no_elastic("rueda.keras"))
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from rueda.basics import basics
+from rueda.elastic import exports, pieces
+from rueda.elastic.exports import *  # noqa: F403
+from rueda.elastic.loop import Hooks, decorate
+from rueda.elastic.state import ObjectState
+from rueda.keras.trained import sync
+from rueda.keras.values import as_numpy, broadcast_variables
+from rueda.numpy import broadcast_object
+from rueda.policy import check_count
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+    *exports.__all__,
+]
+
+NOT_BUILT = "Model must be built first. Run `model.build(input_shape)`."
+NO_ATTRIBUTE = (
+    "{callback} sets state.{name}, but the state has no {name}: make it with KerasState(…, {name}=0)."
+)
+
+
+class KerasState(ObjectState):
+    """The state of a Keras model and its optimizer. Each keyword becomes an attribute.
+
+    model: must be built. optimizer: default the model's.
+
+    >>> state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", False):
+            raise ValueError(NOT_BUILT)
+        self.model = model
+        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        if self.optimizer is not None and not getattr(self.optimizer, "built", True):
+            self.optimizer.build(model.trainable_variables)
+        self._values: list[Any] = []
+        super().__init__(broadcast_object, basics.rank, **kwargs)
+        self._save_variables()
+
+    def save(self) -> None:
+        """Copies the values of all variables."""
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        """Assigns the copies."""
+        self._assign(self._values)
+        super().restore()
+
+    def sync(self) -> None:
+        """Makes all ranks equal to those that hold the newest commit; before there is a view, to rank 0."""
+        if self._view is None:
+            broadcast_variables(self._variables(), root_rank=0)
+            self._save_variables()
+        super().sync()
+
+    def _variables(self) -> list[Any]:
+        """In the same order on all ranks. States of random generators stay each rank's own."""
+        own = getattr(self.optimizer, "variables", ())
+        seen: dict[int, Any] = {}
+        for one in [*self.model.variables, *(own() if callable(own) else own)]:
+            if "seed_generator_state" not in getattr(one, "path", ""):
+                seen.setdefault(id(one), one)
+        return list(seen.values())
+
+    def _save_variables(self) -> None:
+        sync(self.model)
+        self._values = [np.array(as_numpy(one)) for one in self._variables()]
+
+    def _assign(self, values: list[Any]) -> None:
+        for variable, value in zip(self._variables(), values):
+            variable.assign(value)
+
+    def _capture(self) -> dict[str, Any]:
+        return {**super()._capture(), "variables": self._values}
+
+    def _adopt(self, tree: dict[str, Any]) -> None:
+        if len(tree["variables"]) != len(self._variables()):
+            raise ValueError(
+                f"This rank has {len(self._variables())} variables, but those that hold the commit have "
+                f"{len(tree['variables'])}: build the same model and optimizer on every rank, before "
+                "hvd.elastic.run."
+            )
+        self._assign(tree["variables"])
+        self._save_variables()
+        super()._adopt(tree)
+
+    def _layout(self) -> bytes:
+        shapes = [f"{tuple(one.shape)}:{one.dtype}".encode() for one in self.model.variables]
+        return pieces.digest_of([super()._layout(), *shapes])
+
+
+class StateCallback:
+    """What the callbacks of this module share: they watch a state."""
+
+    model: Any
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def _check(self, name: str) -> None:
+        if not hasattr(self.state, name):
+            raise ValueError(NO_ATTRIBUTE.format(callback=type(self).__name__, name=name))
+
+
+class Commits(StateCallback):
+    """What stands in front of Keras's Callback in CommitStateCallback."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__(state)
+        why = "the state is committed after so many batches"
+        check_count(type(self).__name__, "batches_per_commit", batches_per_commit, 1, why)
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Counts from here."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Commits, if it is time."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.batches_remaining = self.batches_per_commit
+            self.state.commit()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Commits."""
+        self.state.commit()
+
+
+class UpdatesBatch(StateCallback):
+    """What stands in front of Keras's Callback in UpdateBatchStateCallback."""
+
+    params: Any
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(state)
+        self._check("batch")
+        self.steps_per_epoch: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras has said how many steps an epoch has, where it knows."""
+        self.steps_per_epoch = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The first epoch after a reset has fewer steps, those that are left of it."""
+        if self.params.get("steps"):
+            if self.steps_per_epoch is None:
+                self.steps_per_epoch = self.params["steps"]
+            self.params["steps"] = self.steps_per_epoch - self.state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """The state has this batch behind it."""
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The next epoch begins with its first batch."""
+        self.state.batch = 0
+
+
+class UpdatesEpoch(StateCallback):
+    """What stands in front of Keras's Callback in UpdateEpochStateCallback."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(state)
+        self._check("epoch")
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Keras counts epochs from 0 in each fit, unless it is told otherwise."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The state has this epoch behind it."""
+        self.state.epoch = self.initial_epoch + epoch + 1
+
+
+class CommitStateCallback(Commits, keras.callbacks.Callback):  # type: ignore[misc]
+    """Commits the state every `batches_per_commit` batches, and at the end of each epoch.
+
+    Put it after the callbacks that update the state.
+
+    >>> model.fit(data, callbacks=[hvd.elastic.UpdateBatchStateCallback(state), CommitStateCallback(state)])
+    """
+
+
+class UpdateBatchStateCallback(UpdatesBatch, keras.callbacks.Callback):  # type: ignore[misc]
+    """Sets state.batch to the number of the last batch, and to 0 at the end of an epoch."""
+
+
+class UpdateEpochStateCallback(UpdatesEpoch, keras.callbacks.Callback):  # type: ignore[misc]
+    """Sets state.epoch to the number of epochs that are done. fit is to be called for those that are left."""
+
+
+def _hooks() -> Hooks:
+    """Those of the framework that Keras runs on."""
+    backend = keras.backend.backend()
+    if backend not in ("jax", "tensorflow"):
+        return Hooks()
+    module = importlib.import_module(f"rueda.{backend}.elastic")
+    translate: Callable[[Exception], Exception | None] = module.translate
+    return Hooks(translate)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs func(state, …) until it returns, through changes of the job.
+
+    When ranks are lost, the others restore the last commit and call func again; when ranks come, all do.
+    func calls model.fit for the epochs that are left. In a job that is not elastic, func is called once.
+
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     model.fit(x, y, epochs=10 - state.epoch, callbacks=callbacks)
+    """
+    hooks = _hooks()
+
+    def forget_step(state: Any, *args: Any, **kwargs: Any) -> Any:
+        model: Any = getattr(state, "model", None)
+        if hasattr(model, "train_function"):
+            model.train_function = None  # what was compiled for another number of ranks
+        return func(state, *args, **kwargs)
+
+    forget_step.__name__ = getattr(func, "__name__", "func")
+    wrapped: Callable[..., Any] = decorate(forget_step, hooks)
+    return wrapped

@@ -15,7 +15,7 @@ from rueda import exports, process_sets
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
 from rueda.in_flight import poll
-from rueda.numpy import gathers, objects, reductions
+from rueda.numpy import elastic, gathers, objects, reductions  # noqa: F401 (elastic: as an attribute)
 from rueda.numpy.gathers import *  # noqa: F403
 from rueda.numpy.handles import synchronize
 from rueda.numpy.objects import *  # noqa: F403

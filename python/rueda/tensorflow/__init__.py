@@ -13,7 +13,7 @@ _require("rueda.tensorflow", "TensorFlow 2.16 or newer", "tensorflow>=2.16")
 from rueda.errors import HorovodInternalError
 from rueda.errors import missing_attribute as _missing_attribute
 from rueda.extensions import gpu_available
-from rueda.tensorflow import functions, mpi_ops, reductions
+from rueda.tensorflow import elastic, functions, mpi_ops, reductions  # noqa: F401 (elastic: as an attribute)
 from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
 from rueda.tensorflow.compression import Compression
 from rueda.tensorflow.functions import *  # noqa: F403

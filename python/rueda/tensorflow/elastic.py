@@ -1,5 +1,227 @@
-"""Not in this version: importing it says so."""
+"""Elastic training for TensorFlow: `hvd.elastic` of `import rueda.tensorflow as hvd`."""
 
-from rueda.errors import no_elastic
+from __future__ import annotations
 
-raise ModuleNotFoundError(no_elastic("rueda.tensorflow"))
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rueda.basics import basics
+from rueda.elastic import exports, pieces
+from rueda.elastic.exports import *  # noqa: F403
+from rueda.elastic.ledger import BaseLedger, rank_and_size, share_of
+from rueda.elastic.loop import Hooks, decorate
+from rueda.elastic.lost import is_lost
+from rueda.elastic.state import ObjectState
+from rueda.errors import internal_error
+from rueda.tensorflow.arguments import underlying
+from rueda.tensorflow.functions import broadcast_object, broadcast_object_fn, broadcast_variables
+
+__all__ = ["DatasetLedger", "TensorFlowKerasState", "TensorFlowState", "run", *exports.__all__]
+
+NO_SESSION = (
+    "TensorFlowState without a session works in eager execution only: pass session=…, or call "
+    "tf.compat.v1.enable_eager_execution() first."
+)
+NOT_BUILT = "Model must be built first. Run `model.build(input_shape)`."
+# By these texts errors of collectives are known in Horovod's programs.
+_OURS = "Horovod"
+
+
+class _VariablesState(ObjectState):
+    """A state of variables, which are kept as arrays, beside plain values. Subclasses say which variables."""
+
+    def __init__(self, broadcast: Callable[[Any], Any], session: Any, **kwargs: Any) -> None:
+        self._session = session
+        self._values: list[Any] = []
+        super().__init__(bcast_object=broadcast, get_rank=basics.rank, **kwargs)
+        self._save_variables()
+
+    def _variables(self) -> list[Any]:
+        """The variables, in the same order on all ranks."""
+        raise NotImplementedError
+
+    def save(self) -> None:
+        """Copies the values of the variables."""
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        """Assigns the copies."""
+        self._assign(self._values)
+        super().restore()
+
+    def sync(self) -> None:
+        """Makes all ranks equal to those that hold the newest commit; before there is a view, to rank 0."""
+        if self._view is None:
+            operation = broadcast_variables(self._variables(), root_rank=0)
+            if operation is not None and self._session is not None:
+                self._session.run(operation)
+            self._save_variables()
+        super().sync()
+
+    def _save_variables(self) -> None:
+        variables = self._variables()
+        if self._session is not None:
+            self._values = [np.array(one) for one in self._session.run(variables)]
+        else:
+            self._values = [np.array(one.numpy()) for one in variables]
+
+    def _assign(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables(), values):
+            if self._session is not None:
+                variable.load(value, self._session)
+            else:
+                variable.assign(value)
+
+    def _capture(self) -> dict[str, Any]:
+        return {**super()._capture(), "variables": self._values}
+
+    def _adopt(self, tree: dict[str, Any]) -> None:
+        mine = self._variables()
+        if len(mine) != len(tree["variables"]):
+            raise ValueError(
+                f"This rank has {len(mine)} variables, but those that hold the commit have "
+                f"{len(tree['variables'])}: build the same model and optimizer on every rank, before "
+                "hvd.elastic.run."
+            )
+        self._assign(tree["variables"])
+        self._save_variables()
+        super()._adopt(tree)
+
+    def _layout(self) -> bytes:
+        shapes = [f"{tuple(one.shape)}:{tf.as_dtype(one.dtype).name}".encode() for one in self._lasting()]
+        return pieces.digest_of([super()._layout(), *shapes])
+
+    def _lasting(self) -> list[Any]:
+        """Those variables that are there before the first step; others may be made by it."""
+        raise NotImplementedError
+
+
+class TensorFlowState(_VariablesState):
+    """The state of a list of variables. Each keyword becomes an attribute.
+
+    variables: default all global variables, when they are asked for. session: for graphs.
+
+    >>> state = hvd.elastic.TensorFlowState(variables, batch=0, epoch=0)
+    """
+
+    def __init__(self, variables: Any = None, session: Any = None, **kwargs: Any) -> None:
+        if session is None and not tf.executing_eagerly():
+            raise ValueError(NO_SESSION)
+        self.variables = variables
+        broadcast = broadcast_object_fn(session=session) if session is not None else broadcast_object
+        super().__init__(broadcast, session, **kwargs)
+
+    def _variables(self) -> list[Any]:
+        chosen = tf.compat.v1.global_variables() if self.variables is None else self.variables
+        return [underlying(one) for one in chosen]
+
+    def _lasting(self) -> list[Any]:
+        return [] if self.variables is None else list(self.variables)
+
+
+class TensorFlowKerasState(_VariablesState):
+    """The state of a Keras model and its optimizer, for training loops of one's own.
+
+    model: must be built. optimizer: default the model's. backend: accepted for old scripts, without effect.
+    Variables that the optimizer makes later belong to the state as well.
+
+    >>> state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, epoch=0)
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", False):
+            raise ValueError(NOT_BUILT)
+        self.model = model
+        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        _make_variables(self.optimizer, model.trainable_variables)
+        super().__init__(broadcast_object, None, **kwargs)
+
+    def _variables(self) -> list[Any]:
+        own = getattr(self.optimizer, "variables", ())
+        own = own() if callable(own) else own
+        seen: dict[int, Any] = {}
+        for one in [*self.model.variables, *own]:
+            variable = underlying(one)
+            if isinstance(variable, tf.Variable) and variable.dtype.is_numpy_compatible:
+                seen.setdefault(id(variable), variable)
+        return list(seen.values())
+
+    def _lasting(self) -> list[Any]:
+        return list(self.model.variables)
+
+
+def _make_variables(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes those of an optimizer of Keras, so that the state has all of them from the beginning."""
+    if hasattr(optimizer, "build"):
+        if not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
+            optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):  # of tf_keras.optimizers.legacy
+        optimizer._create_all_weights(variables)
+
+
+class DatasetLedger(BaseLedger):
+    """The elements of a tf.data.Dataset, each used once in an epoch, however often the ranks change.
+
+    make(epoch) returns the dataset, unbatched, in the same order on all ranks: shuffle with a fixed seed and
+    reshuffle_each_iteration=False. Iterating yields (batch of this rank, weight). Multiply the mean loss of
+    the batch by the weight. All ranks read the whole dataset, as with Dataset.shard.
+
+    >>> data = hvd.elastic.DatasetLedger(lambda epoch: dataset.shuffle(1000, seed=epoch), batch_size=32)
+    >>> for i, ((x, y), weight) in enumerate(data):
+    ...     step(x, y, weight)
+    ...     data.record_batch(i)
+    ...     state.commit()
+    """
+
+    def __init__(self, make: Callable[[int], Any], batch_size: int) -> None:
+        super().__init__(batch_size, rank_and_size)
+        self._make = make
+        self._end: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[Any, float]]:
+        rank, size = self._begin_iteration()
+        at = self._start
+        for step, block in enumerate(self._make(self.epoch).skip(at).batch(self._step_samples)):
+            count = int(tf.shape(tf.nest.flatten(block)[0])[0])
+            share = share_of(count, rank, size)
+            self._weights[step] = share.weight
+            at += count
+            if count < self._step_samples:
+                self._end = at
+            start, stop = (share.start, share.stop) if share.start < share.stop else (0, 1)
+            yield tf.nest.map_structure(lambda one, a=start, b=stop: one[a:b], block), share.weight
+        self._end = at
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._end = None
+
+    def _length(self) -> int | None:
+        return self._end
+
+
+def translate(error: Exception) -> Exception | None:
+    """A collective in a graph fails with an error of TensorFlow's; that of a lost rank is ours."""
+    is_ours = isinstance(error, tf.errors.UnknownError) and _OURS in str(error)
+    if is_ours or (isinstance(error, tf.errors.OpError) and is_lost()):
+        return internal_error(str(error))
+    return None
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs func(state, …) until it returns, through changes of the job.
+
+    When ranks are lost, the others restore the last commit and call func again; when ranks come, all do.
+    Errors of TensorFlow that no collective caused are raised. In a job that is not elastic, func is called
+    once.
+
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     while state.epoch < 10: ...
+    """
+    wrapped: Callable[..., Any] = decorate(func, Hooks(translate))
+    return wrapped

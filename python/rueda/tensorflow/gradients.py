@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import epochs
-from rueda.basics import is_enabled
+from rueda.basics import may_grow
 from rueda.operations import check_compression, set_size
 from rueda.policy import OPS, Adasum, Average, check_op, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
@@ -78,7 +78,7 @@ class GradientReducer:
         size = set_size(self.process_set, self.scope)
         if self.process_set.included() is False:
             return False
-        return is_enabled("ELASTIC") or size > 1
+        return size > 1 or may_grow()
 
     def reduce(
         self,

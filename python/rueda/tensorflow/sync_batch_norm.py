@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda.basics import basics
+from rueda.basics import basics, may_grow
 from rueda.policy import Average
 from rueda.tensorflow.reductions import allreduce
 
@@ -33,7 +33,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         Keras 3 calls it with (inputs, mask), tf_keras with (inputs, reduction_axes, keep_dims, mask).
         """
         mean, variance = super()._moments(*arguments, **options)
-        if basics.size() == 1:
+        if basics.size() == 1 and not may_grow():
             return mean, variance
         local = tf.stack([mean, variance + tf.square(mean)])  # E[x], E[x²]
         name = f"{self.name}_moments" if tf.executing_eagerly() else None

@@ -12,7 +12,7 @@ _HOOK = "Tensor.register_post_accumulate_grad_hook"
 _require("rueda.torch", "PyTorch 2.1 or newer", "torch>=2.1", feature=_HOOK)
 
 from rueda.errors import missing_attribute as _missing_attribute
-from rueda.torch import functions, mpi_ops
+from rueda.torch import elastic, functions, mpi_ops  # noqa: F401 (elastic: as an attribute)
 from rueda.torch.compression import Compression
 from rueda.torch.diloco import DiLoCo
 from rueda.torch.distributed.registration import register as _register_backend

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rueda.basics import basics, is_enabled
+from rueda.basics import basics, may_grow
 from rueda.compression import StatefulCompressor
 from rueda.errors import HorovodInternalError
 from rueda.policy import Adasum, Average, check_passes, groups_of
@@ -327,7 +327,7 @@ def make_reducer(
     settings: Settings,
 ) -> Reducer | None:
     """None if this rank trains alone, or is not among those that train together."""
-    is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
+    is_alone = basics.size() == 1 and not may_grow()
     if is_alone or settings.process_set.included() is False:
         resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
         return None

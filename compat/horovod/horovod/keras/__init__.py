@@ -1,6 +1,6 @@
 """Horovod's Keras front end, served by rueda.keras; with TF_USE_LEGACY_KERAS also for tf_keras."""
 
-from horovod.keras import callbacks
+from horovod.keras import callbacks, elastic
 from horovod.keras.chosen import IS_LEGACY
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
 from rueda.keras import __all__, __getattr__, retired  # noqa: F401
@@ -11,6 +11,6 @@ if IS_LEGACY:
         PartialDistributedOptimizer,
         load_model,
     )
-    from rueda.tensorflow.keras import callbacks  # noqa: F401
+    from rueda.tensorflow.keras import callbacks, elastic  # noqa: F401
 
 retired.accept()

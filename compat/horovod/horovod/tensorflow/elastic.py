@@ -1,3 +1,4 @@
-"""Not in this version: importing it says so."""
+"""Elastic training for TensorFlow."""
 
-import rueda.tensorflow.elastic  # noqa: F401 (raises)
+from rueda.tensorflow.elastic import *  # noqa: F403
+from rueda.tensorflow.elastic import __all__  # noqa: F401

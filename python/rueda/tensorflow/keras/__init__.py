@@ -15,6 +15,7 @@ from rueda import which_keras as _which_keras
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
 from rueda.keras import __all__, __getattr__, retired  # noqa: F401
 from rueda.keras.backends import backend_name as _backend_name
+from rueda.tensorflow.keras import elastic  # type: ignore[no-redef] # noqa: F401
 
 if _backend_name() != "tensorflow":
     raise ImportError(

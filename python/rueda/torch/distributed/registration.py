@@ -173,6 +173,14 @@ def _facts() -> dict[str, Any]:
     return facts
 
 
+def init_in_epoch() -> None:
+    """init_process_group with the ranks of the current epoch, whatever the environment says of earlier ones.
+    Collective.
+    """
+    store, rank, size = next(_meet_by_engine(timedelta(seconds=1800)))
+    dist.init_process_group(NAME, store=store, rank=rank, world_size=size)
+
+
 def _meet_by_engine(timeout: timedelta) -> Iterator[Any]:
     """A store of torch.distributed on rank 0, whose address the engine tells the others.
 

@@ -1,3 +1,4 @@
-"""Not in this version: importing it says so."""
+"""Elastic training for tf.keras."""
 
-import rueda.keras.elastic  # noqa: F401 (raises)
+from rueda.tensorflow.keras.elastic import *  # noqa: F403
+from rueda.tensorflow.keras.elastic import __all__  # noqa: F401

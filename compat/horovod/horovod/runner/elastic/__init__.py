@@ -1,0 +1,1 @@
+"""Finding the hosts of an elastic job. Starting one is the business of `rueda run`."""

@@ -1,0 +1,5 @@
+"""ElasticSampler."""
+
+from rueda.torch.elastic.sampler import ElasticSampler
+
+__all__ = ["ElasticSampler"]

@@ -1,5 +1,0 @@
-"""Not in this version: importing it says so."""
-
-from rueda.errors import no_elastic
-
-raise ModuleNotFoundError(no_elastic("rueda.torch"))
