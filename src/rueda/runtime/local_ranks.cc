@@ -75,8 +75,8 @@ std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {
   std::vector<Rank> without;
   for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
     const PeerInfo& info = all[static_cast<size_t>(rank)];
-    const auto of_host = std::ranges::count(all, info.host_key, &PeerInfo::host_key);
-    if (!info.shared_memory_fault.empty() && of_host > 1) without.push_back(rank);
+    if (info.shared_memory_fault.empty()) continue;
+    if (std::ranges::count(all, info.host_key, &PeerInfo::host_key) > 1) without.push_back(rank);
   }
   if (without.empty()) return "";
   const auto name = [&all](Rank rank) {
