@@ -21,21 +21,21 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Dict, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 FOLDER = "RUEDA_BENCH_INIT"  # where a rank writes what it has seen
 CALLS = 20  # of the 4-byte allreduce; the first ones open connections and learn the plan
 COLUMNS = ("ranks", "init_s", "slowest_s", "descriptors_of_0", "most_of_others", "first_ms", "allreduce_ms")
 
 
-def allreduce(core: object, name: bytes) -> float:
+def allreduce(core: Any, name: bytes) -> float:
     """Seconds of one allreduce of 4 bytes."""
     value, shape = ctypes.c_float(1), ctypes.c_int64(1)
-    request = core.Request(  # type: ignore[attr-defined]
-        struct_size=core.REQUEST_BYTES,  # type: ignore[attr-defined]
-        what=core.ALLREDUCE,  # type: ignore[attr-defined]
-        dtype=core.FLOAT32,  # type: ignore[attr-defined]
-        op=core.SUM,  # type: ignore[attr-defined]
+    request = core.Request(
+        struct_size=core.REQUEST_BYTES,
+        what=core.ALLREDUCE,
+        dtype=core.FLOAT32,
+        op=core.SUM,
         name=name,
         prescale=1,
         postscale=1,
@@ -47,15 +47,15 @@ def allreduce(core: object, name: bytes) -> float:
     )
     handle = ctypes.c_int64()
     began = time.monotonic()
-    status = core.submit_for_wait(ctypes.byref(request), 1, ctypes.byref(handle))  # type: ignore[attr-defined]
+    status = core.submit_for_wait(ctypes.byref(request), 1, ctypes.byref(handle))
     if status == 0:
-        status = core.wait(handle.value, 300.0)  # type: ignore[attr-defined]
+        status = core.wait(handle.value, 300.0)
     if status != 0:
-        raise SystemExit(f"init: an allreduce failed: {core.last_error()}")  # type: ignore[attr-defined]
+        raise SystemExit(f"init: an allreduce failed: {core.last_error()}")
     took = time.monotonic() - began
-    core.release(handle.value)  # type: ignore[attr-defined]
-    if value.value != core.size():  # type: ignore[attr-defined]
-        raise SystemExit(f"init: the sum of {core.size()} ones is {value.value}")  # type: ignore[attr-defined]
+    core.release(handle.value)
+    if value.value != core.size():
+        raise SystemExit(f"init: the sum of {core.size()} ones is {value.value}")
     return took
 
 
@@ -74,12 +74,12 @@ def run_rank(folder: Path) -> None:
     core.shutdown()
 
 
-def summarize(ranks: Sequence[Dict[str, object]]) -> Dict[str, float]:
+def summarize(ranks: Sequence[Dict[str, Any]]) -> Dict[str, float]:
     """The row of one job. ranks: what each rank has seen, by rank; their clocks are one."""
-    began = [float(one["began"]) for one in ranks]  # type: ignore[arg-type]
-    ended = [float(one["ended"]) for one in ranks]  # type: ignore[arg-type]
-    descriptors = [int(one["descriptors"]) for one in ranks]  # type: ignore[call-overload]
-    times: List[List[float]] = [one["times"] for one in ranks]  # type: ignore[misc]
+    began = [float(one["began"]) for one in ranks]
+    ended = [float(one["ended"]) for one in ranks]
+    descriptors = [int(one["descriptors"]) for one in ranks]
+    times: List[List[float]] = [one["times"] for one in ranks]
     slowest = [max(of_ranks) for of_ranks in zip(*times)]  # of each call
     return {
         "ranks": len(ranks),
@@ -117,7 +117,8 @@ def measure(ranks: int, limit_s: float) -> Dict[str, float]:
 def main() -> None:
     if FOLDER in os.environ:
         return run_rank(Path(os.environ[FOLDER]))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--ranks", default="8,32,64,128,256", help="sizes of jobs (8,32,64,128,256)")
     parser.add_argument("--limit", type=float, default=300, help="seconds that one job may take (300)")
     parser.add_argument("--report", type=Path, help="writes the rows as JSON")

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "rueda/backend/mpi/find.h"
-#include "rueda/base/log.h"
 #include "rueda/base/limits.h"
+#include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/control/mismatch.h"
 #include "rueda/runtime/peer_table.h"
@@ -397,14 +397,15 @@ Result<std::string> InitExchange::await(const std::string& awaited, Rank from) {
 Status InitExchange::nobody_else_came() const {
   std::vector<Rank> ranks = missing(0, kNamed + 1, size_);
   if (ranks.empty())
-    return {Code::kTimeout, "all ranks have called init, but rank 0 has not told them of one another in time "
-                            "(met at " +
-                                store_.description() + "); look at rank 0, or raise RUEDA_START_TIMEOUT."};
+    return {Code::kTimeout,
+            "all ranks have called init, but rank 0 has not told them of one another in time "
+            "(met at " +
+                store_.description() + "); look at rank 0, or raise RUEDA_START_TIMEOUT."};
   const bool is_cut = ranks.size() > kNamed;
   if (is_cut) ranks.pop_back();
-  return {Code::kTimeout, control::rank_list(ranks) + (is_cut ? ", …" : "") + " of " +
-                              std::to_string(size_) + " did not call init in time (met at " +
-                              store_.description() + "); start every rank, or raise RUEDA_START_TIMEOUT."};
+  return {Code::kTimeout, control::rank_list(ranks) + (is_cut ? ", …" : "") + " of " + std::to_string(size_) +
+                              " did not call init in time (met at " + store_.description() +
+                              "); start every rank, or raise RUEDA_START_TIMEOUT."};
 }
 
 // All ranks read this from the launcher, so nobody needs to tell the others. A rank that ended without a

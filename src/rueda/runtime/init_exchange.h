@@ -3,13 +3,13 @@
 // the first one.
 //
 // Example: 2 ranks. In its first init, rank 0 sets the key "exchange" to "1 open", and rank 1 reads it. They
-// set "init1/rank0" and "init1/rank1", the peer info of each. Rank 0 reads both and sets "init1/table0", which
-// rank 1 reads; then rank 0 sets "exchange" to "1 closed". The second init has number 2: "2 open", "init2/rank0", and so on; when it closes,
-// the keys of exchange 1 are removed. Then rank 1 is started again. The new process knows no number. It finds
-// "2 closed", waits for the next one, and both ranks meet in exchange 3.
-// If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed by what is
-// wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report this
-// sentence.
+// set "init1/rank0" and "init1/rank1", the peer info of each. Rank 0 reads both and sets "init1/table0",
+// which rank 1 reads; then rank 0 sets "exchange" to "1 closed". The second init has number 2: "2 open",
+// "init2/rank0", and so on; when it closes, the keys of exchange 1 are removed. Then rank 1 is started again.
+// The new process knows no number. It finds "2 closed", waits for the next one, and both ranks meet in
+// exchange 3. If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed
+// by what is wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report
+// this sentence.
 #pragma once
 
 #include <memory>

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "rueda/base/check.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/listing.h"
 #include "rueda/base/transport_names.h"
@@ -48,64 +49,140 @@ Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<P
     : transports_(std::move(transports)),
       me_(me),
       all_(all),
+      hierarchy_(me, all),
       data_channels_(data_channels(all) + (has_sync_channel(all) ? 1 : 0)),
       peers_(all.size()) {}
 
 // Both ranks of a pair make the same choice, because they go through the transports in the same order.
-Status Links::begin_connecting(Rank peer) {
+Status Links::choose_transport(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (p.transport != nullptr) return Status::ok();
   const PeerInfo& info = all_[static_cast<size_t>(peer)];
   for (const OpenTransport& open : transports_) {
     const auto address = info.addresses.find(open.transport->name());
     if (address == info.addresses.end()) continue;
     if (open.scope == TransportScope::kHost && !are_on_one_host(all_, me_, peer)) continue;
     if (!open.transport->reaches(address->second)) continue;
-    peers_[static_cast<size_t>(peer)].transport = open.transport.get();
-    for (size_t channel = 0; channel < data_channels_; ++channel)
-      if (Status s = open.transport->connect(peer, address->second, data_channel(channel)); !s.is_ok())
-        return s;
-    return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
-                                     : Status::ok();
+    p.transport = open.transport.get();
+    return Status::ok();
   }
   return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
                                   "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
 }
 
+Status Links::choose_transports() {
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
+    if (peer == me_) continue;
+    if (Status s = choose_transport(peer); !s.is_ok()) return s;
+  }
+  return Status::ok();
+}
+
+Status Links::want_control(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (Status s = choose_transport(peer); !s.is_ok()) return s;
+  if (std::exchange(p.wants_control, true)) return Status::ok();
+  return p.transport->connect(peer, address_of(peer), kControlChannel);
+}
+
+Status Links::want_data(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (Status s = choose_transport(peer); !s.is_ok()) return s;
+  if (std::exchange(p.wants_data, true)) return Status::ok();
+  for (size_t channel = 0; channel < data_channels_; ++channel)
+    if (Status s = p.transport->connect(peer, address_of(peer), data_channel(channel)); !s.is_ok()) return s;
+  return Status::ok();
+}
+
 bool Links::is_up(Rank peer) const {
   const Peer& p = peers_[static_cast<size_t>(peer)];
   const auto data = std::span(p.data).first(data_channels_);
-  const bool has_data = std::ranges::find(data, nullptr) == data.end();
-  return peer == me_ || (has_data && (p.control != nullptr || !has_control_channel(peer)));
+  const bool has_data = !p.wants_data || std::ranges::find(data, nullptr) == data.end();
+  return has_data && (!p.wants_control || p.control != nullptr);
+}
+
+void Links::take_channels(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  for (size_t channel = 0; channel < data_channels_ && p.wants_data; ++channel)
+    if (p.data[channel] == nullptr) p.data[channel] = p.transport->endpoint(peer, data_channel(channel));
+  if (!p.wants_control || p.control != nullptr) return;
+  p.control = p.transport->endpoint(peer, kControlChannel);
+  if (p.control != nullptr) expect_header(peer);
 }
 
 Result<bool> Links::acquire(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
-  if (p.transport == nullptr) {
-    if (Status s = begin_connecting(peer); !s.is_ok()) return s;
+  if (!p.wants_data) {
+    if (Status s = want_data(peer); !s.is_ok()) return s;
+    take_channels(peer);  // the peer may have dialled already
+    if (peer > me_ && !is_up(peer)) ask_to_dial(peer);
   }
-  for (size_t channel = 0; channel < data_channels_; ++channel)
-    if (p.data[channel] == nullptr) p.data[channel] = p.transport->endpoint(peer, data_channel(channel));
-  if (p.control == nullptr && has_control_channel(peer)) {
-    p.control = p.transport->endpoint(peer, kControlChannel);
-    if (p.control != nullptr) expect_header(peer);
-  }
+  take_channels(peer);
   return is_up(peer);
 }
 
-Result<bool> Links::acquire_all() {
+bool Links::take_all_channels() {
   bool is_complete = true;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
     if (is_up(peer)) continue;
-    const Result<bool> has_channels = acquire(peer);
-    if (!has_channels.is_ok()) return has_channels.status();
-    is_complete = is_complete && has_channels.value();
+    take_channels(peer);
+    is_complete = is_complete && is_up(peer);
   }
   return is_complete;
+}
+
+void Links::ask_to_dial(Rank peer) {
+  const Bytes request = control::encode(control::ConnectRequest{.whom = peer, .to = me_});
+  send_control(hierarchy_.is_root() ? peer : hierarchy_.parent(), MessageType::kConnect, request);
+}
+
+void Links::on_connect(Rank from, std::span<const std::byte> payload) {
+  const auto request = control::decode_connect(payload, static_cast<Rank>(peers_.size()));
+  if (!request.is_ok()) return losses_.push_back({from, kControlChannel, request.status()});
+  const auto [whom, to] = request.value();
+  if (whom == me_) {
+    const Result<bool> begun = acquire(to);
+    if (!begun.is_ok()) losses_.push_back({to, data_channel(0), begun.status()});
+  } else if (hierarchy_.is_root()) {
+    send_control(whom, MessageType::kConnect, control::encode(request.value()));
+  }
+}
+
+Result<std::vector<Rank>> Links::host_ranks() {
+  if (Status s = choose_transports(); !s.is_ok()) return s;
+  const auto is_for_host = [this](Rank peer) {
+    const transport::Transport* const chosen = peers_[static_cast<size_t>(peer)].transport;
+    return std::ranges::any_of(transports_, [&](const OpenTransport& open) {
+      return open.scope == TransportScope::kHost && open.transport.get() == chosen;
+    });
+  };
+  std::vector<Rank> ranks;
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
+    if (peer == me_ || is_for_host(peer)) ranks.push_back(peer);
+  return ranks;
+}
+
+Status Links::share_with(const std::vector<Rank>& host_ranks) {
+  const Rank lowest = host_ranks.front(), another = lowest == me_ ? host_ranks.back() : lowest;
+  transport::Transport* const transport = peers_[static_cast<size_t>(another)].transport;
+  RUEDA_CHECK(transport != nullptr, "ranks of a host are reached over its memory");
+  const auto& addresses = all_[static_cast<size_t>(lowest)].addresses;
+  return transport->share(host_ranks, addresses.find(transport->name())->second);
+}
+
+std::vector<Rank> Links::awaited_shares() const {
+  std::vector<Rank> awaited;
+  for (const OpenTransport& open : transports_)
+    for (const Rank peer : open.transport->awaited_shares()) awaited.push_back(peer);
+  return awaited;
 }
 
 std::vector<Rank> Links::missing_peers() const {
   std::vector<Rank> missing;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
     if (!is_up(peer)) missing.push_back(peer);
+  for (const Rank peer : awaited_shares())
+    if (std::ranges::find(missing, peer) == missing.end()) missing.push_back(peer);
   return missing;
 }
 
@@ -131,12 +208,21 @@ std::string Links::unanswered() const {
   return missing.empty() ? "" : from_here_to(missing);
 }
 
+Status Links::begin_connecting() {
+  if (Status s = choose_transports(); !s.is_ok()) return s;
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
+    Status begun = hierarchy_.is_met(peer) ? want_data(peer) : Status::ok();
+    if (begun.is_ok() && hierarchy_.is_neighbour(peer)) begun = want_control(peer);
+    if (!begun.is_ok()) return begun;
+  }
+  return Status::ok();
+}
+
 Status Links::connect_all(Deadline deadline, const std::function<Status()>& interrupted) {
+  if (Status s = begin_connecting(); !s.is_ok()) return s;
   Nanos next_check = monotonic_now() + kInterruptCheck;
   while (true) {
-    const Result<bool> complete = acquire_all();
-    if (!complete.is_ok()) return complete.status();
-    if (complete.value()) return Status::ok();
+    if (take_all_channels() && awaited_shares().empty()) return Status::ok();
     const bool moved = progress([](const Completion&) {});
     if (const std::vector<transport::Loss> losses = take_losses(); !losses.empty()) {
       const Rank peer = losses.front().peer;
@@ -171,7 +257,12 @@ std::string Links::describe_link(Rank peer) const {
   const PeerInfo& info = all_[static_cast<size_t>(peer)];
   if (peers_[static_cast<size_t>(peer)].transport == nullptr) return describe(peer, info);
   const std::string transport(transport_name(peer));
-  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
+  return describe(peer, info) + " over " + transport + " at " + address_of(peer);
+}
+
+const std::string& Links::address_of(Rank peer) const {
+  const TransportAddresses& addresses = all_[static_cast<size_t>(peer)].addresses;
+  return addresses.find(peers_[static_cast<size_t>(peer)].transport->name())->second;
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {
@@ -233,7 +324,10 @@ void Links::on_control(const Completion& completion) {
     }
     p.body.clear();
   }
-  messages_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
+  if (p.parsed.type == MessageType::kConnect)
+    on_connect(peer, p.body);
+  else
+    messages_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
   expect_header(peer);
 }
 

@@ -1,6 +1,8 @@
-// The connections of one epoch: for every peer the best transport that both ranks have, its data channels
-// and, between the coordinator and every other rank, one control channel. Engine thread only, except during
-// init, which runs before it.
+// The connections of one epoch: for every peer the best transport that both ranks have, a control channel to
+// the neighbours in the hierarchy, and data channels. Init brings up the control channels, and the few data
+// channels that the hierarchy names; the others come up when a call wants them. The higher rank of a pair
+// dials. If the lower one wants the channels first, it asks the higher one through the coordinator, so that
+// they do not wait for its program. Engine thread only, except during init, which runs before it.
 #pragma once
 
 #include <poll.h>
@@ -19,6 +21,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/control/message_types.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
@@ -54,13 +57,21 @@ class Links {
   // transports: best first. all: the peer info of every rank, also of this one; outlives this object.
   Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
-  // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with
-  // it. A later failure is a loss. Both ranks of a pair must call it.
+  // Whether the data channels to that rank are up. The first call begins to connect, and progress() goes on
+  // with it. A later failure is a loss.
   Result<bool> acquire(Rank peer);
+  // The ranks of this host with which this one shares memory, itself among them, ascending.
+  Result<std::vector<Rank>> host_ranks();
+  // To be called before connect_all(): shares descriptors with those (Transport::share).
+  Status share_with(const std::vector<Rank>& host_ranks);
   // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
   // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
   [[nodiscard]] std::string unanswered() const;
-  // Brings every channel up. interrupted() is called from time to time; if it fails, the wait ends.
+  // Begins to connect what is needed when init ends.
+  Status begin_connecting();
+  // Takes the channels that have come up. True when all are up that anybody here has asked for.
+  bool take_all_channels();
+  // Begins, and brings it up. interrupted() is called from time to time; if it fails, the wait ends.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
@@ -101,19 +112,25 @@ class Links {
 
  private:
   struct Peer {
-    transport::Transport* transport = nullptr;  // null: connecting has not begun
+    transport::Transport* transport = nullptr;  // null: not chosen
+    bool wants_data = false, wants_control = false;
     std::array<transport::Endpoint*, kMaxDataChannels + 1> data{};
     transport::Endpoint* control = nullptr;
     std::array<std::byte, control::kControlHeaderBytes> header{};
     control::ControlHeader parsed;
     Bytes body;
   };
-  [[nodiscard]] bool has_control_channel(Rank peer) const {
-    return me_ == kCoordinator || peer == kCoordinator;
-  }
-  Status begin_connecting(Rank peer);
+  Status choose_transport(Rank peer);
+  [[nodiscard]] const std::string& address_of(Rank peer) const;  // in the transport that is chosen
+  Status choose_transports();
+  Status want_control(Rank peer);
+  Status want_data(Rank peer);
+  // Whether every channel that is wanted is up.
   [[nodiscard]] bool is_up(Rank peer) const;
-  Result<bool> acquire_all();  // true when every channel is up
+  void take_channels(Rank peer);
+  [[nodiscard]] std::vector<Rank> awaited_shares() const;
+  void ask_to_dial(Rank peer);
+  void on_connect(Rank from, std::span<const std::byte> payload);
   // The rank, its address and the trouble with it.
   [[nodiscard]] std::string describe_missing(Rank peer) const;
   [[nodiscard]] std::vector<Rank> missing_peers() const;
@@ -126,6 +143,7 @@ class Links {
   std::vector<OpenTransport> transports_;
   Rank me_;
   const std::vector<PeerInfo>& all_;
+  Hierarchy hierarchy_;
   size_t data_channels_;
   std::vector<Peer> peers_;
   std::vector<ControlMessage> messages_;

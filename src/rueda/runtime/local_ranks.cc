@@ -36,6 +36,14 @@ std::vector<int> SharedWithHost::descriptors() const {
   return {control_block_.fd(), doorbell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
 }
 
+Status SharedWithHost::offer(Links& links) const {
+  if (doorbell_ < 0) return Status::ok();
+  const Result<std::vector<Rank>> ranks = links.host_ranks();
+  if (!ranks.is_ok()) return ranks.status();
+  const size_t count = ranks.value().size();
+  return count < 2 || count > backend::kMaxLocalRanks ? Status::ok() : links.share_with(ranks.value());
+}
+
 Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
                                                                  const std::vector<PeerInfo>& all) && {
   std::vector<backend::HostRank> ranks;

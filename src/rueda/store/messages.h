@@ -1,6 +1,6 @@
 // What client and server of a TCP store tell each other after the handshake. Each command and each reply is
-// one message, preceded by its length. A client sends one command at a time. The reply to kGet may take as long
-// as the client has said.
+// one message, preceded by its length. A client sends one command at a time. The reply to kGet may take as
+// long as the client has said.
 #pragma once
 
 #include <cstdint>
