@@ -35,7 +35,8 @@ ino_t file_of(int fd) {
 // One rank: its board, and what it shares.
 struct Member {
   explicit Member(Rank rank) : me(rank), poller(Poller::make().value()) {
-    for (size_t i = 0; i < kShared; ++i) memories.push_back(RingMapping::create(RingMapping::kMinRingBytes).value());
+    for (size_t i = 0; i < kShared; ++i)
+      memories.push_back(RingMapping::create(RingMapping::kMinRingBytes).value());
     std::vector<int> fds;
     for (const RingMapping& memory : memories) fds.push_back(memory.fd());
     board = std::make_unique<Board>(me, fds, *poller, outcome);

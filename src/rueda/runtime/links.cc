@@ -6,10 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "rueda/base/check.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/listing.h"
-#include "rueda/base/transport_names.h"
 #include "rueda/runtime/connect_wait.h"
 
 namespace rueda::runtime {
@@ -46,67 +44,43 @@ size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all)
 bool has_sync_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
-    : transports_(std::move(transports)),
+    : routes_(std::move(transports), me, all),
       me_(me),
       all_(all),
       hierarchy_(me, all),
       data_channels_(data_channels(all) + (has_sync_channel(all) ? 1 : 0)),
       peers_(all.size()) {}
 
-// Both ranks of a pair make the same choice, because they go through the transports in the same order.
-Status Links::choose_transport(Rank peer) {
-  Peer& p = peers_[static_cast<size_t>(peer)];
-  if (p.transport != nullptr) return Status::ok();
-  const PeerInfo& info = all_[static_cast<size_t>(peer)];
-  for (const OpenTransport& open : transports_) {
-    const auto address = info.addresses.find(open.transport->name());
-    if (address == info.addresses.end()) continue;
-    if (open.scope == TransportScope::kHost && !are_on_one_host(all_, me_, peer)) continue;
-    if (!open.transport->reaches(address->second)) continue;
-    p.transport = open.transport.get();
-    return Status::ok();
-  }
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
-                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
-}
-
-Status Links::choose_transports() {
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer == me_) continue;
-    if (Status s = choose_transport(peer); !s.is_ok()) return s;
-  }
-  return Status::ok();
-}
-
 Status Links::want_control(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
-  if (Status s = choose_transport(peer); !s.is_ok()) return s;
-  if (std::exchange(p.wants_control, true)) return Status::ok();
-  return p.transport->connect(peer, address_of(peer), kControlChannel);
+  if (Status s = routes_.choose(peer); !s.is_ok()) return s;
+  return std::exchange(p.wants_control, true) ? Status::ok() : routes_.connect(peer, kControlChannel);
 }
 
 Status Links::want_data(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
-  if (Status s = choose_transport(peer); !s.is_ok()) return s;
+  if (Status s = routes_.choose(peer); !s.is_ok()) return s;
   if (std::exchange(p.wants_data, true)) return Status::ok();
   for (size_t channel = 0; channel < data_channels_; ++channel)
-    if (Status s = p.transport->connect(peer, address_of(peer), data_channel(channel)); !s.is_ok()) return s;
+    if (Status s = routes_.connect(peer, data_channel(channel)); !s.is_ok()) return s;
   return Status::ok();
 }
 
 bool Links::is_up(Rank peer) const {
   const Peer& p = peers_[static_cast<size_t>(peer)];
+  const auto is_missing = [](const auto& channel) { return channel == nullptr; };
   const auto data = std::span(p.data).first(data_channels_);
-  const bool has_data = !p.wants_data || std::ranges::find(data, nullptr) == data.end();
-  return has_data && (!p.wants_control || p.control != nullptr);
+  if (p.wants_data && std::ranges::any_of(data, is_missing)) return false;
+  return !p.wants_control || p.control != nullptr;
 }
 
 void Links::take_channels(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
+  transport::Transport* const transport = routes_.to(peer);
   for (size_t channel = 0; channel < data_channels_ && p.wants_data; ++channel)
-    if (p.data[channel] == nullptr) p.data[channel] = p.transport->endpoint(peer, data_channel(channel));
+    if (p.data[channel] == nullptr) p.data[channel] = transport->endpoint(peer, data_channel(channel));
   if (!p.wants_control || p.control != nullptr) return;
-  p.control = p.transport->endpoint(peer, kControlChannel);
+  p.control = transport->endpoint(peer, kControlChannel);
   if (p.control != nullptr) expect_header(peer);
 }
 
@@ -148,52 +122,23 @@ void Links::on_connect(Rank from, std::span<const std::byte> payload) {
   }
 }
 
-Result<std::vector<Rank>> Links::host_ranks() {
-  if (Status s = choose_transports(); !s.is_ok()) return s;
-  const auto is_for_host = [this](Rank peer) {
-    const transport::Transport* const chosen = peers_[static_cast<size_t>(peer)].transport;
-    return std::ranges::any_of(transports_, [&](const OpenTransport& open) {
-      return open.scope == TransportScope::kHost && open.transport.get() == chosen;
-    });
-  };
-  std::vector<Rank> ranks;
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
-    if (peer == me_ || is_for_host(peer)) ranks.push_back(peer);
-  return ranks;
-}
-
-Status Links::share_with(const std::vector<Rank>& host_ranks) {
-  const Rank lowest = host_ranks.front(), another = lowest == me_ ? host_ranks.back() : lowest;
-  transport::Transport* const transport = peers_[static_cast<size_t>(another)].transport;
-  RUEDA_CHECK(transport != nullptr, "ranks of a host are reached over its memory");
-  const auto& addresses = all_[static_cast<size_t>(lowest)].addresses;
-  return transport->share(host_ranks, addresses.find(transport->name())->second);
-}
-
-std::vector<Rank> Links::awaited_shares() const {
-  std::vector<Rank> awaited;
-  for (const OpenTransport& open : transports_)
-    for (const Rank peer : open.transport->awaited_shares()) awaited.push_back(peer);
-  return awaited;
-}
-
 std::vector<Rank> Links::missing_peers() const {
   std::vector<Rank> missing;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
     if (!is_up(peer)) missing.push_back(peer);
-  for (const Rank peer : awaited_shares())
+  for (const Rank peer : routes_.awaited_shares())
     if (std::ranges::find(missing, peer) == missing.end()) missing.push_back(peer);
   return missing;
 }
 
 std::string Links::trouble_with(Rank peer) const {
-  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  const transport::Transport* const transport = routes_.to(peer);
   return transport == nullptr ? "" : transport->trouble_with(peer);
 }
 
 std::string Links::describe_missing(Rank peer) const {
   const std::string trouble = trouble_with(peer);
-  return describe_link(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
+  return routes_.describe(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
 }
 
 std::string Links::from_here_to(const std::vector<Rank>& missing) const {
@@ -209,7 +154,7 @@ std::string Links::unanswered() const {
 }
 
 Status Links::begin_connecting() {
-  if (Status s = choose_transports(); !s.is_ok()) return s;
+  if (Status s = routes_.choose_all(); !s.is_ok()) return s;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
     Status begun = hierarchy_.is_met(peer) ? want_data(peer) : Status::ok();
     if (begun.is_ok() && hierarchy_.is_neighbour(peer)) begun = want_control(peer);
@@ -222,7 +167,7 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
   if (Status s = begin_connecting(); !s.is_ok()) return s;
   Nanos next_check = monotonic_now() + kInterruptCheck;
   while (true) {
-    if (take_all_channels() && awaited_shares().empty()) return Status::ok();
+    if (take_all_channels() && routes_.awaited_shares().empty()) return Status::ok();
     const bool moved = progress([](const Completion&) {});
     if (const std::vector<transport::Loss> losses = take_losses(); !losses.empty()) {
       const Rank peer = losses.front().peer;
@@ -249,20 +194,8 @@ transport::Endpoint* Links::data(Rank peer, size_t channel) const {
 
 std::string_view Links::transport_name(Rank peer) const {
   if (peer == me_) return "self";
-  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  const transport::Transport* const transport = routes_.to(peer);
   return transport == nullptr ? "none" : transport->name();
-}
-
-std::string Links::describe_link(Rank peer) const {
-  const PeerInfo& info = all_[static_cast<size_t>(peer)];
-  if (peers_[static_cast<size_t>(peer)].transport == nullptr) return describe(peer, info);
-  const std::string transport(transport_name(peer));
-  return describe(peer, info) + " over " + transport + " at " + address_of(peer);
-}
-
-const std::string& Links::address_of(Rank peer) const {
-  const TransportAddresses& addresses = all_[static_cast<size_t>(peer)].addresses;
-  return addresses.find(peers_[static_cast<size_t>(peer)].transport->name())->second;
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {
@@ -333,7 +266,7 @@ void Links::on_control(const Completion& completion) {
 
 bool Links::progress(const std::function<void(const Completion&)>& on_data) {
   bool moved = false;
-  for (const OpenTransport& open : transports_) {
+  for (const OpenTransport& open : routes_.transports()) {
     completions_.clear();
     moved = open.transport->progress(completions_) || moved;
     // on_control and on_data post new work on endpoints but never re-enter progress().
@@ -348,7 +281,7 @@ bool Links::progress(const std::function<void(const Completion&)>& on_data) {
 }
 
 std::vector<transport::Loss> Links::take_losses() {
-  for (const OpenTransport& open : transports_) {
+  for (const OpenTransport& open : routes_.transports()) {
     for (transport::Loss& loss : open.transport->take_losses()) losses_.push_back(std::move(loss));
   }
   for (const transport::Loss& loss : losses_) {
@@ -360,7 +293,8 @@ std::vector<transport::Loss> Links::take_losses() {
 
 std::optional<transport::LinkUse> Links::use(Rank peer) const {
   std::optional<transport::LinkUse> total;
-  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+  for (const std::atomic<transport::Endpoint*>& each : peers_[static_cast<size_t>(peer)].data) {
+    const transport::Endpoint* const channel = each;
     const auto one = channel == nullptr ? std::nullopt : channel->use();
     if (!one) continue;
     if (!total) total.emplace();
@@ -375,7 +309,8 @@ std::optional<transport::LinkUse> Links::use(Rank peer) const {
 
 Nanos Links::round_trip(Rank peer) const {
   Nanos least = 0;
-  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+  for (const std::atomic<transport::Endpoint*>& each : peers_[static_cast<size_t>(peer)].data) {
+    const transport::Endpoint* const channel = each;
     const Nanos one = channel == nullptr ? 0 : channel->round_trip();
     if (one > 0 && (least == 0 || one < least)) least = one;
   }
@@ -393,13 +328,13 @@ std::optional<Nanos> Links::host_silence(Rank peer) const {
 }
 
 bool Links::prepare_sleep() {
-  return std::ranges::all_of(transports_,
+  return std::ranges::all_of(routes_.transports(),
                              [](const OpenTransport& open) { return open.transport->prepare_sleep(); });
 }
 
 std::vector<int> Links::wake_fds() const {
   std::vector<int> fds;
-  for (const OpenTransport& open : transports_) open.transport->wake_fds(fds);
+  for (const OpenTransport& open : routes_.transports()) open.transport->wake_fds(fds);
   return fds;
 }
 
@@ -410,13 +345,9 @@ void Links::sleep(Deadline deadline) {
 }
 
 bool Links::are_silent() const {
-  return std::ranges::all_of(
-      peers_, [](const Peer& peer) { return peer.transport == nullptr || peer.transport->is_silent(); });
-}
-
-std::vector<UniqueFd> Links::take_shared(Rank peer) {
-  transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
-  return transport == nullptr ? std::vector<UniqueFd>() : transport->take_shared(peer);
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
+    if (const auto* const to = routes_.to(peer); to != nullptr && !to->is_silent()) return false;
+  return true;
 }
 
 std::vector<pollfd> polled_for_input(std::span<const int> fds) {
@@ -432,7 +363,7 @@ void sleep_on(std::span<pollfd> polled, Deadline deadline) {
 }
 
 void Links::abort(const Status& why) {
-  for (const OpenTransport& open : transports_) open.transport->abort(why);
+  for (const OpenTransport& open : routes_.transports()) open.transport->abort(why);
 }
 
 }  // namespace rueda::runtime

@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -23,6 +24,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/peer_info.h"
+#include "rueda/runtime/routes.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
 
@@ -60,10 +62,7 @@ class Links {
   // Whether the data channels to that rank are up. The first call begins to connect, and progress() goes on
   // with it. A later failure is a loss.
   Result<bool> acquire(Rank peer);
-  // The ranks of this host with which this one shares memory, itself among them, ascending.
-  Result<std::vector<Rank>> host_ranks();
-  // To be called before connect_all(): shares descriptors with those (Transport::share).
-  Status share_with(const std::vector<Rank>& host_ranks);
+  [[nodiscard]] Routes& routes() { return routes_; }
   // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
   // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
   [[nodiscard]] std::string unanswered() const;
@@ -76,8 +75,7 @@ class Links {
 
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
-  // The rank and where it was looked for: "rank 1 (host a, pid 101) over tcp at 10.0.0.1:4000".
-  [[nodiscard]] std::string describe_link(Rank peer) const;
+  [[nodiscard]] std::string describe_link(Rank peer) const { return routes_.describe(peer); }
 
   void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
@@ -106,29 +104,22 @@ class Links {
   void sleep(Deadline deadline);
   // Whether the data of peers wakes this rank only if it has announced its sleep.
   [[nodiscard]] bool are_silent() const;
-  // What that rank shares with this one; only once. See Transport::take_shared.
-  std::vector<UniqueFd> take_shared(Rank peer);
   void abort(const Status& why);
 
  private:
   struct Peer {
-    transport::Transport* transport = nullptr;  // null: not chosen
     bool wants_data = false, wants_control = false;
-    std::array<transport::Endpoint*, kMaxDataChannels + 1> data{};
+    std::array<std::atomic<transport::Endpoint*>, kMaxDataChannels + 1> data{};  // round_trip(): any thread
     transport::Endpoint* control = nullptr;
     std::array<std::byte, control::kControlHeaderBytes> header{};
     control::ControlHeader parsed;
     Bytes body;
   };
-  Status choose_transport(Rank peer);
-  [[nodiscard]] const std::string& address_of(Rank peer) const;  // in the transport that is chosen
-  Status choose_transports();
   Status want_control(Rank peer);
   Status want_data(Rank peer);
   // Whether every channel that is wanted is up.
   [[nodiscard]] bool is_up(Rank peer) const;
   void take_channels(Rank peer);
-  [[nodiscard]] std::vector<Rank> awaited_shares() const;
   void ask_to_dial(Rank peer);
   void on_connect(Rank from, std::span<const std::byte> payload);
   // The rank, its address and the trouble with it.
@@ -140,7 +131,7 @@ class Links {
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);
 
-  std::vector<OpenTransport> transports_;
+  Routes routes_;
   Rank me_;
   const std::vector<PeerInfo>& all_;
   Hierarchy hierarchy_;

@@ -38,10 +38,11 @@ std::vector<int> SharedWithHost::descriptors() const {
 
 Status SharedWithHost::offer(Links& links) const {
   if (doorbell_ < 0) return Status::ok();
-  const Result<std::vector<Rank>> ranks = links.host_ranks();
+  const Result<std::vector<Rank>> ranks = links.routes().host_ranks();
   if (!ranks.is_ok()) return ranks.status();
   const size_t count = ranks.value().size();
-  return count < 2 || count > backend::kMaxLocalRanks ? Status::ok() : links.share_with(ranks.value());
+  return count < 2 || count > backend::kMaxLocalRanks ? Status::ok()
+                                                      : links.routes().share_with(ranks.value());
 }
 
 Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
@@ -59,7 +60,7 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, R
       ranks.push_back(std::move(local));
       continue;
     }
-    std::vector<UniqueFd> given = links.take_shared(rank);
+    std::vector<UniqueFd> given = links.routes().take_shared(rank);
     if (given.size() != 3) continue;  // not on this host, or without shared memory
     Result<memory::SharedMemory> control_block = memory::SharedMemory::adopt(
         std::move(given[0]), backend::kControlBlockBytes, backend::kControlBlockBytes);
