@@ -13,6 +13,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/peer_info.h"
+#include "rueda/runtime/peer_table.h"
 #include "rueda/status/job_answer.h"
 #include "rueda/status/job_news.h"
 #include "rueda/status/python_text.h"
@@ -76,6 +77,9 @@ void add_control(std::vector<Parser>& all) {
   all.push_back({"plan_report", round_trip(decode_plan_news, kEncode), {encode(report)}});
   all.push_back({"heartbeat", round_trip(decode_heartbeat, kEncode), {encode(Heartbeat{.sent = 7})}});
   all.push_back({"abort", round_trip(decode_abort, kEncode), {encode(Abort{.lost = 2, .why = "lost"})}});
+  const auto decode_request = [](auto payload) { return control::decode_connect(payload, 8); };
+  all.push_back(
+      {"connect", round_trip(decode_request, kEncode), {encode(ConnectRequest{.whom = 3, .to = 1})}});
   all.push_back({"facts", round_trip(control::decode_facts, kEncode), {encode(some_facts())}});
   const auto header = [](Input input) {
     if (input.size() >= kControlHeaderBytes) (void)decode_header(input.first<kControlHeaderBytes>());
@@ -167,6 +171,10 @@ void add_connections(std::vector<Parser>& all) {
   info.addresses = {{"tcp", "10.0.0.1:4711"}};
   info.process_sets = {{0, 2}};
   info.own_sets = {0};
+  const auto kEncodeTable = [](const auto& table) { return runtime::encode_table(table); };
+  all.push_back({"peer_table",
+                 round_trip(runtime::decode_table, kEncodeTable),
+                 {runtime::encode_table({info, info, runtime::PeerInfo{}})}});
   all.push_back({"peer_info", round_trip(runtime::decode_peer_info, kEncode), {encode(info)}});
   const auto piece = [](Input input) { (void)transport::parse_piece_header(input); };
   all.push_back({"ucx_piece", piece, {Bytes(sizeof(transport::PieceHeader), std::byte{1})}});

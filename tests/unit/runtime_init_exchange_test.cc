@@ -201,10 +201,51 @@ TEST(InitExchange, a_rank_that_ends_after_it_has_taken_part_is_named_at_once) {
   EXPECT_THAT(zero.gather(all).why, HasSubstr(text)) << "while rank 2 has not come";
   InitExchange two(*store, 1, 2, 3, soon());
   ASSERT_TRUE(two.publish(PeerInfo{}).is_ok());
+  all.clear();
+  ASSERT_TRUE(zero.gather(all).is_ok());
   ASSERT_TRUE(two.gather(all).is_ok());
   EXPECT_THAT(two.interrupted().why, HasSubstr(text)) << "while it connects";
   InitExchange lost(*store, 1, 2, 3, soon());
   EXPECT_THAT(lost.settle({Code::kPeerLost, "rank 1 closed its connection."}).why, HasSubstr(text));
+}
+
+TEST(InitExchange, rank_0_gathers_and_the_others_read_one_table) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 2, soon()), one(*store, 1, 1, 2, soon());
+  PeerInfo info;
+  info.pid = 7;
+  ASSERT_TRUE(zero.publish(info).is_ok());
+  info.pid = 8;
+  ASSERT_TRUE(one.publish(info).is_ok());
+  std::vector<PeerInfo> of_zero, of_one;
+  ASSERT_TRUE(zero.gather(of_zero).is_ok());
+  ASSERT_TRUE(one.gather(of_one).is_ok());
+  ASSERT_EQ(of_zero.size(), 2u);
+  EXPECT_EQ(of_zero[1].pid, 8);
+  EXPECT_EQ(of_one, of_zero);
+}
+
+TEST(InitExchange, rank_0_that_has_come_and_tells_nothing_is_named_by_those_who_wait_for_the_table) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 2, soon()), one(*store, 1, 1, 2, Deadline::after(0));
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  ASSERT_TRUE(one.publish(PeerInfo{}).is_ok());
+  std::vector<PeerInfo> all;
+  const Status late = one.gather(all);
+  EXPECT_EQ(late.code, Code::kTimeout);
+  EXPECT_THAT(late.why, HasSubstr("look at rank 0"));
+}
+
+TEST(InitExchange, a_table_of_another_size_names_both_sizes) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 1, soon()), one(*store, 1, 1, 2, soon());
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  ASSERT_TRUE(one.publish(PeerInfo{}).is_ok());
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(zero.gather(all).is_ok());
+  all.clear();
+  EXPECT_THAT(one.gather(all).why,
+              HasSubstr("rank 0 was told that the world has 1 ranks, but this rank was told 2"));
 }
 
 TEST(InitExchange, another_process_than_the_one_that_took_part_may_end_and_so_may_one_of_another_world) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <utility>
@@ -23,14 +24,16 @@ using transport::Ticket;
 // Links of all ranks in one thread, over the simulator.
 class Star {
  public:
-  explicit Star(Rank size) : network_({.size = size, .seed = 5}) {
+  // is_whole: with data channels between all pairs.
+  explicit Star(Rank size, bool is_whole = true) : network_({.size = size, .seed = 5}) {
     all_ = world(std::string(static_cast<size_t>(size), 'a'), {"sim"});
     for (Rank rank = 0; rank < size; ++rank) {
       std::vector<OpenTransport> transports;
       transports.push_back({TransportScope::kNetwork, network_.make(rank)});
       links_.push_back(std::make_unique<Links>(std::move(transports), rank, all_));
     }
-    EXPECT_TRUE(step_until([this] { return is_up(); }));
+    for (const auto& one : links_) EXPECT_TRUE(one->begin_connecting().is_ok());
+    EXPECT_TRUE(step_until([this, is_whole] { return is_whole ? is_up() : has_control(); }));
   }
 
   Links& at(Rank rank) { return *links_[static_cast<size_t>(rank)]; }
@@ -51,6 +54,9 @@ class Star {
 
  private:
   [[nodiscard]] Rank size() const { return static_cast<Rank>(links_.size()); }
+  bool has_control() {
+    return std::ranges::all_of(links_, [](const auto& one) { return one->take_all_channels(); });
+  }
   bool is_up() {
     bool up = true;
     for (Rank rank = 0; rank < size(); ++rank)
@@ -124,6 +130,31 @@ TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_control_message) {
   EXPECT_THAT(star.data(1), ElementsAre(12));
   EXPECT_EQ(received, sent);
   EXPECT_THAT(star.messages(1), IsEmpty());
+}
+
+TEST(LinksStar, a_rank_that_wants_nothing_is_asked_to_dial_one_that_waits_for_it) {
+  Star star(4, false);
+  EXPECT_FALSE(star.at(2).acquire(3).value());
+  EXPECT_TRUE(star.step_until([&] { return star.at(2).acquire(3).value(); })) << "rank 0 has passed it on";
+  EXPECT_NE(star.at(2).data(3), nullptr);
+  for (const Rank rank : {0, 1, 2, 3}) EXPECT_THAT(star.messages(rank), IsEmpty()) << "links keep it";
+  EXPECT_FALSE(star.at(0).acquire(2).value());
+  EXPECT_TRUE(star.step_until([&] { return star.at(0).acquire(2).value(); })) << "rank 0 asks by itself";
+}
+
+TEST(LinksLoss, a_request_to_dial_that_no_rank_can_send_loses_the_control_channel_it_came_on) {
+  for (const auto& [whom, to] : {std::pair{1, 1}, {0, 1}, {5, 0}, {2, -1}}) {
+    Star star(3, false);
+    std::vector<Loss> losses;
+    star.at(1).send_control(0, control::MessageType::kConnect,
+                            control::encode(control::ConnectRequest{.whom = whom, .to = to}));
+    ASSERT_TRUE(star.step_until([&] {
+      losses = star.at(0).take_losses();
+      return !losses.empty();
+    }));
+    EXPECT_EQ(losses[0].peer, 1);
+    EXPECT_EQ(losses[0].channel, kControlChannel);
+  }
 }
 
 TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_on) {

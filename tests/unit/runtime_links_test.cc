@@ -131,6 +131,13 @@ TEST(LinksChoice, passes_over_what_the_peer_does_not_have_or_is_not_reached_by) 
   EXPECT_THAT(two.near->asked, IsEmpty());
 }
 
+TEST(LinksChoice, that_leaves_nothing_for_any_pair_fails_init_though_nobody_connects_that_pair_yet) {
+  std::vector<PeerInfo> all = world("abc", {"far"});
+  all[1].addresses.clear();
+  TwoWays two(std::move(all), 2);
+  EXPECT_THAT(two.connect().why, HasSubstr("no transport reaches rank 1 (host b, pid 101); allow tcp"));
+}
+
 TEST(LinksChoice, that_leaves_nothing_names_the_peer_and_the_setting) {
   TwoWays two(world("ab", {"near"}));
   const Status status = two.connect();
@@ -149,37 +156,67 @@ TEST(LinksChoice, of_silent_transports_only_makes_silent_links) {
 }
 
 TEST(LinksStar, a_rank_has_a_control_channel_to_the_coordinator_only) {
-  TwoWays coordinator(world("aaa", {"far"}), 0), other(world("aaa", {"far"}), 1);
+  TwoWays coordinator(world("aaa", {"far"}), 0), other(world("aaa", {"far"}), 2);
   ASSERT_TRUE(coordinator.connect().is_ok());
   ASSERT_TRUE(other.connect().is_ok());
-  EXPECT_THAT(coordinator.far->asked,
-              ElementsAre(Pair("far:1", 0), Pair("far:1", 1), Pair("far:2", 0), Pair("far:2", 1)));
-  EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:2", 0)));
-  other.links.send_control(2, control::MessageType::kHeartbeat, {});
+  EXPECT_THAT(coordinator.far->asked, ElementsAre(Pair("far:1", 0), Pair("far:1", 1), Pair("far:2", 1)));
+  EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 1))) << "data is measured with rank 1";
+  other.links.send_control(1, control::MessageType::kHeartbeat, {});
   EXPECT_FALSE(other.links.has_unsent_control()) << "there is no such channel";
 }
 
-TEST(LinksStar, between_hosts_every_pair_has_two_data_channels_those_of_one_host_as_well) {
+TEST(LinksAcquire, of_a_peer_opens_two_data_channels_in_a_job_of_several_hosts_inside_a_host_as_well) {
   TwoWays other(world("aab", {"far"}), 1);
   ASSERT_TRUE(other.connect().is_ok());
+  EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:0", 2)))
+      << "it is measured";
+  EXPECT_TRUE(other.links.acquire(2).value());
   EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:0", 2),
                                             Pair("far:2", 0), Pair("far:2", 2)));
   EXPECT_NE(other.links.data(2, 0), other.links.data(2, 1));
   EXPECT_EQ(data_channels(world("aa", {"far"})), 1u);
 }
 
-TEST(LinksAcquire, waits_for_both_channels_and_connects_once) {
-  TwoWays two(world("aa", {"far"}));
+TEST(LinksAcquire, waits_for_all_data_channels_and_connects_once) {
+  TwoWays two(world("ab", {"far"}));
   two.far->comes_up = false;
   EXPECT_EQ(two.links.transport_name(1), "none");
   EXPECT_FALSE(two.links.acquire(1).value());
   two.far->asked.clear();
   auto* const data = &two.far->channels[{1, data_channel(0)}];
-  EXPECT_FALSE(two.links.acquire(1).value()) << "the control channel is not up";
-  two.far->channels[{1, kControlChannel}];
+  EXPECT_FALSE(two.links.acquire(1).value()) << "the second data channel is not up";
+  two.far->channels[{1, data_channel(1)}];
   EXPECT_TRUE(two.links.acquire(1).value());
   EXPECT_EQ(two.links.data(1), data);
   EXPECT_THAT(two.far->asked, IsEmpty()) << "the first call asked already";
+}
+
+// The control messages that this rank has sent and not completed, by their first bytes.
+std::vector<control::MessageType> sent_by(FakeTransport& transport, Rank peer) {
+  std::vector<control::MessageType> types;
+  for (const auto& bytes : transport.channels[{peer, kControlChannel}].spans)
+    if (bytes.size() == control::kControlHeaderBytes && bytes[0] == std::byte{8})
+      types.push_back(static_cast<control::MessageType>(bytes[4]));
+  return types;
+}
+
+TEST(LinksAcquire, of_a_higher_rank_asks_it_to_dial_through_the_coordinator_and_of_a_lower_one_nobody) {
+  TwoWays two(world("aabb", {"far"}), 2);
+  ASSERT_TRUE(two.connect().is_ok());
+  two.far->comes_up = false;
+  EXPECT_FALSE(two.links.acquire(1).value());
+  EXPECT_THAT(sent_by(*two.far, 0), IsEmpty()) << "this rank dials";
+  EXPECT_FALSE(two.links.acquire(3).value());
+  EXPECT_FALSE(two.links.acquire(3).value());
+  EXPECT_THAT(sent_by(*two.far, 0), ElementsAre(control::MessageType::kConnect)) << "once";
+}
+
+TEST(LinksAcquire, of_a_rank_that_has_dialled_already_asks_nobody) {
+  TwoWays two(world("aabb", {"far"}), 2);
+  ASSERT_TRUE(two.connect().is_ok());
+  for (const size_t channel : {0u, 1u}) two.far->channels[{3, data_channel(channel)}];
+  EXPECT_TRUE(two.links.acquire(3).value());
+  EXPECT_THAT(sent_by(*two.far, 0), IsEmpty());
 }
 
 TEST(LinksFailure, is_the_first_cause_with_the_peer_it_is_about) {
@@ -244,7 +281,10 @@ TEST(LinksFailureAlone, by_time_comes_later_to_a_rank_that_is_dialled_than_to_th
 TEST(LinksFailure, by_time_of_a_thousand_peers_lists_a_few_and_counts_the_rest) {
   TwoWays two(world(std::string(1'000, 'a'), {"far"}), 999);
   two.far->comes_up = false;
-  for (Rank peer = 0; peer < 999; ++peer) two.far->troubles[peer] = "Connection refused";
+  for (Rank peer = 0; peer < 999; ++peer) {
+    two.far->troubles[peer] = "Connection refused";
+    EXPECT_FALSE(two.links.acquire(peer).value());
+  }
   const std::string why = two.connect(0).why;
   EXPECT_THAT(why, AllOf(HasSubstr("rank 5 (host a"), HasSubstr("; and 993 more. ")));
   EXPECT_LT(why.size(), 1'000u);
@@ -274,6 +314,7 @@ TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
 TEST(LinksRoundTrip, is_the_shortest_that_any_channel_knows) {
   TwoWays ways(world("ab", {"near", "far"}));
   ASSERT_TRUE(ways.connect().is_ok());
+  ASSERT_TRUE(ways.links.acquire(1).value());
   EXPECT_EQ(ways.links.round_trip(1), 0) << "nothing counts it";
   ways.far->channels.at({1, data_channel(1)}).trip = 70;
   EXPECT_EQ(ways.links.round_trip(1), 70);

@@ -176,6 +176,24 @@ TEST_F(StoreTcp, a_get_given_up_by_its_client_is_forgotten) {
   EXPECT_EQ(store->get("late", soon()).value(), "value");
 }
 
+TEST_F(StoreTcp, a_get_whose_time_is_over_is_answered_and_its_connection_serves_the_next_command) {
+  const UniqueFd fd = trusted_raw();
+  const auto ask = [&fd](const Command& command) {
+    EXPECT_TRUE(send_all(fd.get(), encode(command), soon()).is_ok());
+    Bytes in;
+    std::array<std::byte, 1'024> buffer{};
+    while (in.size() < kLengthBytes || in.size() < message_bytes(in).value()) {
+      const Result<size_t> got = receive_some(fd.get(), buffer, soon());
+      if (!got.is_ok()) return Reply{.code = got.status().code, .text = got.status().why};
+      in.insert(in.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(got.value()));
+    }
+    return decode_reply(std::span<const std::byte>(in).subspan(kLengthBytes)).value();
+  };
+  EXPECT_EQ(ask({.op = Op::kGet, .key = "late", .value = "", .amount = kMillisecond}).code, Code::kTimeout);
+  EXPECT_EQ(ask({.op = Op::kSet, .key = "late", .value = "value"}).code, Code::kOk);
+  EXPECT_EQ(ask({.op = Op::kGet, .key = "late", .value = "", .amount = 0}).text, "value");
+}
+
 TEST_F(StoreTcp, malformed_messages_of_a_trusted_peer_end_its_connection_only) {
   const auto store = open();
   const std::array<uint32_t, 3> sizes = {0, 0xffffffff, kMaxStoreMessageBytes + 1};

@@ -8,7 +8,7 @@ namespace rueda::control {
 namespace {
 
 constexpr int kFirstType = static_cast<int>(MessageType::kRequests);
-constexpr int kLastType = static_cast<int>(MessageType::kFacts);
+constexpr int kLastType = static_cast<int>(MessageType::kConnect);
 
 }  // namespace
 
@@ -91,6 +91,23 @@ Rank decode_rank(std::span<const std::byte> payload) {
   ByteReader reader(payload);
   const auto rank = reader.get<Rank>();
   return is_whole(reader) ? rank : -1;
+}
+
+Bytes encode(const ConnectRequest& request) {
+  ByteWriter writer;
+  writer.put(request.whom);
+  writer.put(request.to);
+  return std::move(writer).take();
+}
+
+Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank size) {
+  ByteReader reader(payload);
+  ConnectRequest request;
+  request.whom = reader.get<Rank>();
+  request.to = reader.get<Rank>();
+  const bool is_possible = 0 <= request.to && request.to < request.whom && request.whom < size;
+  if (!is_whole(reader) || !is_possible) return malformed("request for a connection");
+  return request;
 }
 
 Bytes encode(const Abort& abort) {

@@ -31,6 +31,7 @@ enum class MessageType : uint8_t {
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanReport)
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanReport)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
+  kConnect = 14,       // rank -> coordinator -> rank: dial that rank (ConnectRequest)
 };
 inline constexpr size_t kControlHeaderBytes = 8;
 
@@ -78,6 +79,15 @@ Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
 // kShutdown from the coordinator: the world rank that asked for it first.
 Bytes encode_rank(Rank rank);
 Rank decode_rank(std::span<const std::byte> payload);  // -1 where there is none
+
+// kConnect: a rank wants data channels to one that would have to dial, and whose program may be far behind.
+struct ConnectRequest {
+  Rank whom = -1;  // it dials
+  Rank to = -1;    // it waits for that
+};
+Bytes encode(const ConnectRequest& request);
+// size: of the world. Refuses ranks that it does not have, and a pair whose higher rank would wait.
+Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank size);
 
 struct Abort {
   Rank lost = -1;

@@ -113,7 +113,7 @@ struct Start {
   Deadline deadline;
 };
 
-// Returns when all ranks are connected with one another.
+// Returns when all ranks are connected as Hierarchy says.
 Status connect_ranks(InitExchange& exchange, Deadline deadline, Session& session) {
   ConnectWait wait = exchange.begin_connecting();
   Links& links = *session.links;
@@ -164,6 +164,8 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   session.place = place.value();
 
   session.links = std::make_unique<Links>(std::move(transports.list), world.rank, *session.all);
+  if (shared.is_ok())
+    if (Status s = shared.value().offer(*session.links); !s.is_ok()) return s;
   if (Status s = connect_ranks(exchange, deadline, session); !s.is_ok()) return s;
   Result<std::shared_ptr<backend::LocalHost>> host = std::shared_ptr<backend::LocalHost>();
   if (shared.is_ok()) host = std::move(shared).value().join(*session.links, session.me, *session.all);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rueda/base/bytes.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/loss_reason.h"
 
 namespace rueda::runtime {
@@ -93,13 +94,6 @@ class LinkDriver {
   int64_t completed_ = 0;
 };
 
-Rank first_partner(const std::vector<PeerInfo>& all, bool is_local) {
-  for (Rank r = 1; r < static_cast<Rank>(all.size()); ++r) {
-    if ((all[static_cast<size_t>(r)].host_key == all[0].host_key) == is_local) return r;
-  }
-  return -1;
-}
-
 Status measure(LinkDriver& driver, Rank peer, bool is_first, MeasuredLink& link) {
   std::vector<std::byte> buffer(kBulkBytes);
   const auto best_of = [&](int times, std::span<std::byte> bytes, Nanos& best) -> Status {
@@ -131,7 +125,7 @@ Status await_everybody(LinkDriver& driver, const std::vector<PeerInfo>& all) {
   return driver.until(is_complete, [&] {
     const auto missing =
         static_cast<Rank>(std::find(is_here.begin(), is_here.end(), false) - is_here.begin());
-    return describe(missing, all[static_cast<size_t>(missing)]) + " to connect to all ranks";
+    return describe(missing, all[static_cast<size_t>(missing)]) + " to connect";
   });
 }
 
@@ -150,16 +144,18 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
                                 const std::function<Status()>& interrupted) {
   LinkDriver driver(links, all, deadline, interrupted);
   MeasuredLinks measured;
-  const std::array<Rank, 2> partners = {first_partner(all, true), first_partner(all, false)};
+  const Hierarchy hierarchy(me, all);
+  const std::array<Rank, 2> partners = {hierarchy.local_probe(), hierarchy.remote_probe()};
   const std::array<MeasuredLink*, 2> wanted = {&measured.local, &measured.remote};
-  if (me != kCoordinator) {
-    links.send_control(kCoordinator, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
+  if (const Rank parent = hierarchy.parent(); parent >= 0) {
+    links.send_control(parent, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] != me) continue;
-      if (Status s = measure(driver, kCoordinator, false, *wanted[i]); !s.is_ok()) return s;
+      if (Status s = measure(driver, parent, false, *wanted[i]); !s.is_ok()) return s;
     }
-    const Status told = driver.until([&] { return !driver.messages().empty(); },
-                                     [&] { return describe(kCoordinator, all[0]) + " to start the job"; });
+    const Status told = driver.until(
+        [&] { return !driver.messages().empty(); },
+        [&] { return describe(parent, all[static_cast<size_t>(parent)]) + " to start the job"; });
     if (!told.is_ok()) return told;
     ByteReader in(driver.messages().front().payload);
     for (MeasuredLink* link : wanted) {

@@ -1,5 +1,5 @@
 // Measures latency and bandwidth, so that algorithms are chosen for this cluster and not by a guess. This is
-// also the barrier at the end of init: no rank starts before all ranks are connected.
+// also the barrier at the end of init: no rank starts before all ranks are connected with rank 0.
 #pragma once
 
 #include <functional>

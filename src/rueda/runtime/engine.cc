@@ -206,8 +206,9 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     }
     case MessageType::kShowStacks:
       return session_.show_stacks ? session_.show_stacks() : void();
-    case MessageType::kCosts:
-      return;  // start-up only
+    case MessageType::kConnect:  // links take it
+    case MessageType::kCosts:    // start-up only
+      return;
   }
 }
 

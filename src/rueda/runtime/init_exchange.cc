@@ -7,15 +7,19 @@
 #include <utility>
 
 #include "rueda/backend/mpi/find.h"
+#include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/control/mismatch.h"
+#include "rueda/runtime/peer_table.h"
 #include "rueda/store/arrived.h"
 
 namespace rueda::runtime {
 namespace {
 
 constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of others
+constexpr Rank kOftenLooking = 64;            // of more ranks each looks less often: one store answers all
+constexpr Nanos kLongestSlice = 2 * kSecond;
 constexpr Nanos kFirstPause = 2 * kMillisecond;
 constexpr Nanos kLongestPause = 100 * kMillisecond;
 constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
@@ -266,6 +270,7 @@ InitExchange::InitExchange(store::Store& store, Epoch number, Rank me, Rank size
       size_(size),
       deadline_(deadline),
       lost_(lost),
+      slice_(std::clamp(size / kOftenLooking * kSlice, kSlice, kLongestSlice)),
       return_time_(return_time),
       return_deadline_(std::min(deadline.when(), monotonic_now() + return_time)) {}
 
@@ -275,15 +280,48 @@ Status InitExchange::publish(const PeerInfo& info) {
 }
 
 Status InitExchange::gather(std::vector<PeerInfo>& all) {
+  const Status gathered = me_ == 0 ? make_table(all) : read_table(all);
+  if (gathered.is_ok() && wait_ != nullptr) wait_->found({}, monotonic_now());
+  return gathered;
+}
+
+Status InitExchange::make_table(std::vector<PeerInfo>& all) {
   for (Rank rank = 0; rank < size_; ++rank) {
-    Result<std::string> raw = await(rank);
+    const Result<std::string> raw = await(key(rank), rank);
     if (!raw.is_ok()) return raw.status();
     Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(raw.value())));
     if (!info.is_ok()) return info.status();
     all.push_back(std::move(info).value());
   }
-  if (wait_ != nullptr) wait_->found({}, monotonic_now());
+  const std::vector<Bytes> parts = parts_of(encode_table(all), kMaxStoreValueBytes);
+  for (size_t i = parts.size(); i-- > 0;) {  // the first one is what the others wait for
+    const std::string_view value(reinterpret_cast<const char*>(parts[i].data()), parts[i].size());
+    if (Status s = store_.set(table_key(i), value, deadline_); !s.is_ok()) return s;
+  }
   return Status::ok();
+}
+
+Status InitExchange::read_table(std::vector<PeerInfo>& all) {
+  Bytes table;
+  size_t count = 1;
+  for (size_t i = 0; i < count; ++i) {
+    const Result<std::string> part = await(table_key(i), 0);
+    if (!part.is_ok()) return part.status();
+    const Result<size_t> parts = append_part(table, std::as_bytes(std::span(part.value())));
+    if (!parts.is_ok()) return parts.status();
+    count = parts.value();
+  }
+  Result<std::vector<PeerInfo>> read = decode_table(table);
+  if (!read.is_ok()) return read.status();
+  all = std::move(read).value();
+  return all.size() == static_cast<size_t>(size_) ? Status::ok() : unequal_sizes(all.size());
+}
+
+// As check_agreement() says it: rank 0 was told another size than this rank.
+Status InitExchange::unequal_sizes(size_t of_rank_0) const {
+  return {Code::kInvalidArgument, "rank 0 was told that the world has " + std::to_string(of_rank_0) +
+                                      " ranks, but this rank was told " + std::to_string(size_) +
+                                      "; give all ranks the same RUEDA_SIZE."};
 }
 
 Status InitExchange::interrupted() {
@@ -345,23 +383,29 @@ void InitExchange::await_readers(Nanos at_most) {
   }
 }
 
-Result<std::string> InitExchange::await(Rank rank) {
+Result<std::string> InitExchange::await(const std::string& awaited, Rank from) {
   while (true) {
-    Result<std::string> raw = store_.get(key(rank), soon(deadline_, kSlice));
+    Result<std::string> raw = store_.get(awaited, soon(deadline_, slice_));
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
     if (Status s = interrupted(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
-    tell_missing(rank);
-    if (deadline_.is_past()) {
-      std::vector<Rank> ranks = missing(0, kNamed + 1);
-      const bool is_cut = ranks.size() > kNamed;
-      if (is_cut) ranks.pop_back();
-      return Status(Code::kTimeout, control::rank_list(ranks) + (is_cut ? ", …" : "") + " of " +
-                                        std::to_string(size_) + " did not call init in time (met at " +
-                                        store_.description() +
-                                        "); start every rank, or raise RUEDA_START_TIMEOUT.");
-    }
+    tell_missing(from);
+    if (deadline_.is_past()) return nobody_else_came();
   }
+}
+
+Status InitExchange::nobody_else_came() const {
+  std::vector<Rank> ranks = missing(0, kNamed + 1, size_);
+  if (ranks.empty())
+    return {Code::kTimeout,
+            "all ranks have called init, but rank 0 has not told them of one another in time "
+            "(met at " +
+                store_.description() + "); look at rank 0, or raise RUEDA_START_TIMEOUT."};
+  const bool is_cut = ranks.size() > kNamed;
+  if (is_cut) ranks.pop_back();
+  return {Code::kTimeout, control::rank_list(ranks) + (is_cut ? ", …" : "") + " of " + std::to_string(size_) +
+                              " did not call init in time (met at " + store_.description() +
+                              "); start every rank, or raise RUEDA_START_TIMEOUT."};
 }
 
 // All ranks read this from the launcher, so nobody needs to tell the others. A rank that ended without a
@@ -385,14 +429,14 @@ Status InitExchange::check_lost() {
 
 void InitExchange::tell_missing(Rank from) {
   if (wait_ == nullptr || !wait_->is_due(monotonic_now())) return;
-  const Rank most = me_ == 0 || size_ <= InitWait::kSmallWorld ? size_ : 1;
-  wait_->found(missing(from, static_cast<size_t>(most)), monotonic_now());
+  const Rank end = me_ == 0 || size_ <= InitWait::kSmallWorld ? size_ : 1;
+  wait_->found(missing(from, static_cast<size_t>(end), end), monotonic_now());
   wait_->say(monotonic_now());
 }
 
-std::vector<Rank> InitExchange::missing(Rank from, size_t at_most) const {
+std::vector<Rank> InitExchange::missing(Rank from, size_t at_most, Rank end) const {
   std::vector<Rank> ranks;
-  for (Rank rank = from; rank < size_ && ranks.size() < at_most; ++rank)
+  for (Rank rank = from; rank < end && ranks.size() < at_most; ++rank)
     if (!store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) ranks.push_back(rank);
   return ranks;
 }

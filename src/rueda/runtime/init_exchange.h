@@ -3,13 +3,13 @@
 // the first one.
 //
 // Example: 2 ranks. In its first init, rank 0 sets the key "exchange" to "1 open", and rank 1 reads it. They
-// set "init1/rank0" and "init1/rank1", the peer info of each, and read that of the other; then rank 0 sets
-// "exchange" to "1 closed". The second init has number 2: "2 open", "init2/rank0", and so on; when it closes,
-// the keys of exchange 1 are removed. Then rank 1 is started again. The new process knows no number. It finds
-// "2 closed", waits for the next one, and both ranks meet in exchange 3.
-// If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed by what is
-// wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report this
-// sentence.
+// set "init1/rank0" and "init1/rank1", the peer info of each. Rank 0 reads both and sets "init1/table0",
+// which rank 1 reads; then rank 0 sets "exchange" to "1 closed". The second init has number 2: "2 open",
+// "init2/rank0", and so on; when it closes, the keys of exchange 1 are removed. Then rank 1 is started again.
+// The new process knows no number. It finds "2 closed", waits for the next one, and both ranks meet in
+// exchange 3. If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed
+// by what is wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report
+// this sentence.
 #pragma once
 
 #include <memory>
@@ -137,12 +137,17 @@ class InitExchange {
 
  private:
   [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
-  Result<std::string> await(Rank rank);
+  [[nodiscard]] std::string table_key(size_t part) const { return prefix_ + "table" + std::to_string(part); }
+  Status make_table(std::vector<PeerInfo>& all);  // rank 0
+  Status read_table(std::vector<PeerInfo>& all);
+  [[nodiscard]] Status unequal_sizes(size_t of_rank_0) const;
+  // The value of that key. from: all ranks before it have come.
+  Result<std::string> await(const std::string& awaited, Rank from);
+  [[nodiscard]] Status nobody_else_came() const;
   Status check_others();
   Status check_ended(const store::EndedRank& ended);
   Status check_lost();
-  // from: all ranks before it have come.
-  [[nodiscard]] std::vector<Rank> missing(Rank from, size_t at_most) const;
+  [[nodiscard]] std::vector<Rank> missing(Rank from, size_t at_most, Rank end) const;
   void tell_missing(Rank from);
 
   store::Store& store_;
@@ -152,6 +157,7 @@ class InitExchange {
   Rank size_;
   Deadline deadline_;
   const LostRank* lost_;
+  Nanos slice_;  // between looks for a failure of others
   Nanos return_time_;
   Nanos return_deadline_;
   store::Interrupted is_interrupted_;

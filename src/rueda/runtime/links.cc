@@ -8,7 +8,6 @@
 
 #include "rueda/base/limits.h"
 #include "rueda/base/listing.h"
-#include "rueda/base/transport_names.h"
 #include "rueda/runtime/connect_wait.h"
 
 namespace rueda::runtime {
@@ -45,78 +44,101 @@ size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all)
 bool has_sync_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
-    : transports_(std::move(transports)),
+    : routes_(std::move(transports), me, all),
       me_(me),
       all_(all),
+      hierarchy_(me, all),
       data_channels_(data_channels(all) + (has_sync_channel(all) ? 1 : 0)),
       peers_(all.size()) {}
 
-// Both ranks of a pair make the same choice, because they go through the transports in the same order.
-Status Links::begin_connecting(Rank peer) {
-  const PeerInfo& info = all_[static_cast<size_t>(peer)];
-  for (const OpenTransport& open : transports_) {
-    const auto address = info.addresses.find(open.transport->name());
-    if (address == info.addresses.end()) continue;
-    if (open.scope == TransportScope::kHost && !are_on_one_host(all_, me_, peer)) continue;
-    if (!open.transport->reaches(address->second)) continue;
-    peers_[static_cast<size_t>(peer)].transport = open.transport.get();
-    for (size_t channel = 0; channel < data_channels_; ++channel)
-      if (Status s = open.transport->connect(peer, address->second, data_channel(channel)); !s.is_ok())
-        return s;
-    return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
-                                     : Status::ok();
-  }
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
-                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
+Status Links::want_control(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (Status s = routes_.choose(peer); !s.is_ok()) return s;
+  return std::exchange(p.wants_control, true) ? Status::ok() : routes_.connect(peer, kControlChannel);
+}
+
+Status Links::want_data(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (Status s = routes_.choose(peer); !s.is_ok()) return s;
+  if (std::exchange(p.wants_data, true)) return Status::ok();
+  for (size_t channel = 0; channel < data_channels_; ++channel)
+    if (Status s = routes_.connect(peer, data_channel(channel)); !s.is_ok()) return s;
+  return Status::ok();
 }
 
 bool Links::is_up(Rank peer) const {
   const Peer& p = peers_[static_cast<size_t>(peer)];
+  const auto is_missing = [](const auto& channel) { return channel == nullptr; };
   const auto data = std::span(p.data).first(data_channels_);
-  const bool has_data = std::ranges::find(data, nullptr) == data.end();
-  return peer == me_ || (has_data && (p.control != nullptr || !has_control_channel(peer)));
+  if (p.wants_data && std::ranges::any_of(data, is_missing)) return false;
+  return !p.wants_control || p.control != nullptr;
+}
+
+void Links::take_channels(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  transport::Transport* const transport = routes_.to(peer);
+  for (size_t channel = 0; channel < data_channels_ && p.wants_data; ++channel)
+    if (p.data[channel] == nullptr) p.data[channel] = transport->endpoint(peer, data_channel(channel));
+  if (!p.wants_control || p.control != nullptr) return;
+  p.control = transport->endpoint(peer, kControlChannel);
+  if (p.control != nullptr) expect_header(peer);
 }
 
 Result<bool> Links::acquire(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];
-  if (p.transport == nullptr) {
-    if (Status s = begin_connecting(peer); !s.is_ok()) return s;
+  if (!p.wants_data) {
+    if (Status s = want_data(peer); !s.is_ok()) return s;
+    take_channels(peer);  // the peer may have dialled already
+    if (peer > me_ && !is_up(peer)) ask_to_dial(peer);
   }
-  for (size_t channel = 0; channel < data_channels_; ++channel)
-    if (p.data[channel] == nullptr) p.data[channel] = p.transport->endpoint(peer, data_channel(channel));
-  if (p.control == nullptr && has_control_channel(peer)) {
-    p.control = p.transport->endpoint(peer, kControlChannel);
-    if (p.control != nullptr) expect_header(peer);
-  }
+  take_channels(peer);
   return is_up(peer);
 }
 
-Result<bool> Links::acquire_all() {
+bool Links::take_all_channels() {
   bool is_complete = true;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
     if (is_up(peer)) continue;
-    const Result<bool> has_channels = acquire(peer);
-    if (!has_channels.is_ok()) return has_channels.status();
-    is_complete = is_complete && has_channels.value();
+    take_channels(peer);
+    is_complete = is_complete && is_up(peer);
   }
   return is_complete;
+}
+
+void Links::ask_to_dial(Rank peer) {
+  const Bytes request = control::encode(control::ConnectRequest{.whom = peer, .to = me_});
+  send_control(hierarchy_.is_root() ? peer : hierarchy_.parent(), MessageType::kConnect, request);
+}
+
+void Links::on_connect(Rank from, std::span<const std::byte> payload) {
+  const auto request = control::decode_connect(payload, static_cast<Rank>(peers_.size()));
+  if (!request.is_ok()) return losses_.push_back({from, kControlChannel, request.status()});
+  const auto [whom, to] = request.value();
+  if (whom == me_) {
+    const Result<bool> begun = acquire(to);
+    if (!begun.is_ok()) losses_.push_back({to, data_channel(0), begun.status()});
+  } else if (hierarchy_.is_root()) {
+    send_control(whom, MessageType::kConnect, control::encode(request.value()));
+  }
 }
 
 std::vector<Rank> Links::missing_peers() const {
   std::vector<Rank> missing;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
     if (!is_up(peer)) missing.push_back(peer);
+  for (const Rank peer : routes_.awaited_shares())
+    if (std::ranges::find(missing, peer) == missing.end()) missing.push_back(peer);
   return missing;
 }
 
 std::string Links::trouble_with(Rank peer) const {
-  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  const transport::Transport* const transport = routes_.to(peer);
   return transport == nullptr ? "" : transport->trouble_with(peer);
 }
 
 std::string Links::describe_missing(Rank peer) const {
   const std::string trouble = trouble_with(peer);
-  return describe_link(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
+  return routes_.describe(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
 }
 
 std::string Links::from_here_to(const std::vector<Rank>& missing) const {
@@ -131,12 +153,21 @@ std::string Links::unanswered() const {
   return missing.empty() ? "" : from_here_to(missing);
 }
 
+Status Links::begin_connecting() {
+  if (Status s = routes_.choose_all(); !s.is_ok()) return s;
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
+    Status begun = hierarchy_.is_met(peer) ? want_data(peer) : Status::ok();
+    if (begun.is_ok() && hierarchy_.is_neighbour(peer)) begun = want_control(peer);
+    if (!begun.is_ok()) return begun;
+  }
+  return Status::ok();
+}
+
 Status Links::connect_all(Deadline deadline, const std::function<Status()>& interrupted) {
+  if (Status s = begin_connecting(); !s.is_ok()) return s;
   Nanos next_check = monotonic_now() + kInterruptCheck;
   while (true) {
-    const Result<bool> complete = acquire_all();
-    if (!complete.is_ok()) return complete.status();
-    if (complete.value()) return Status::ok();
+    if (take_all_channels() && routes_.awaited_shares().empty()) return Status::ok();
     const bool moved = progress([](const Completion&) {});
     if (const std::vector<transport::Loss> losses = take_losses(); !losses.empty()) {
       const Rank peer = losses.front().peer;
@@ -163,15 +194,8 @@ transport::Endpoint* Links::data(Rank peer, size_t channel) const {
 
 std::string_view Links::transport_name(Rank peer) const {
   if (peer == me_) return "self";
-  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  const transport::Transport* const transport = routes_.to(peer);
   return transport == nullptr ? "none" : transport->name();
-}
-
-std::string Links::describe_link(Rank peer) const {
-  const PeerInfo& info = all_[static_cast<size_t>(peer)];
-  if (peers_[static_cast<size_t>(peer)].transport == nullptr) return describe(peer, info);
-  const std::string transport(transport_name(peer));
-  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {
@@ -233,13 +257,16 @@ void Links::on_control(const Completion& completion) {
     }
     p.body.clear();
   }
-  messages_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
+  if (p.parsed.type == MessageType::kConnect)
+    on_connect(peer, p.body);
+  else
+    messages_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
   expect_header(peer);
 }
 
 bool Links::progress(const std::function<void(const Completion&)>& on_data) {
   bool moved = false;
-  for (const OpenTransport& open : transports_) {
+  for (const OpenTransport& open : routes_.transports()) {
     completions_.clear();
     moved = open.transport->progress(completions_) || moved;
     // on_control and on_data post new work on endpoints but never re-enter progress().
@@ -254,7 +281,7 @@ bool Links::progress(const std::function<void(const Completion&)>& on_data) {
 }
 
 std::vector<transport::Loss> Links::take_losses() {
-  for (const OpenTransport& open : transports_) {
+  for (const OpenTransport& open : routes_.transports()) {
     for (transport::Loss& loss : open.transport->take_losses()) losses_.push_back(std::move(loss));
   }
   for (const transport::Loss& loss : losses_) {
@@ -266,7 +293,8 @@ std::vector<transport::Loss> Links::take_losses() {
 
 std::optional<transport::LinkUse> Links::use(Rank peer) const {
   std::optional<transport::LinkUse> total;
-  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+  for (const std::atomic<transport::Endpoint*>& each : peers_[static_cast<size_t>(peer)].data) {
+    const transport::Endpoint* const channel = each;
     const auto one = channel == nullptr ? std::nullopt : channel->use();
     if (!one) continue;
     if (!total) total.emplace();
@@ -281,7 +309,8 @@ std::optional<transport::LinkUse> Links::use(Rank peer) const {
 
 Nanos Links::round_trip(Rank peer) const {
   Nanos least = 0;
-  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+  for (const std::atomic<transport::Endpoint*>& each : peers_[static_cast<size_t>(peer)].data) {
+    const transport::Endpoint* const channel = each;
     const Nanos one = channel == nullptr ? 0 : channel->round_trip();
     if (one > 0 && (least == 0 || one < least)) least = one;
   }
@@ -299,13 +328,13 @@ std::optional<Nanos> Links::host_silence(Rank peer) const {
 }
 
 bool Links::prepare_sleep() {
-  return std::ranges::all_of(transports_,
+  return std::ranges::all_of(routes_.transports(),
                              [](const OpenTransport& open) { return open.transport->prepare_sleep(); });
 }
 
 std::vector<int> Links::wake_fds() const {
   std::vector<int> fds;
-  for (const OpenTransport& open : transports_) open.transport->wake_fds(fds);
+  for (const OpenTransport& open : routes_.transports()) open.transport->wake_fds(fds);
   return fds;
 }
 
@@ -316,13 +345,9 @@ void Links::sleep(Deadline deadline) {
 }
 
 bool Links::are_silent() const {
-  return std::ranges::all_of(
-      peers_, [](const Peer& peer) { return peer.transport == nullptr || peer.transport->is_silent(); });
-}
-
-std::vector<UniqueFd> Links::take_shared(Rank peer) {
-  transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
-  return transport == nullptr ? std::vector<UniqueFd>() : transport->take_shared(peer);
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
+    if (const auto* const to = routes_.to(peer); to != nullptr && !to->is_silent()) return false;
+  return true;
 }
 
 std::vector<pollfd> polled_for_input(std::span<const int> fds) {
@@ -338,7 +363,7 @@ void sleep_on(std::span<pollfd> polled, Deadline deadline) {
 }
 
 void Links::abort(const Status& why) {
-  for (const OpenTransport& open : transports_) open.transport->abort(why);
+  for (const OpenTransport& open : routes_.transports()) open.transport->abort(why);
 }
 
 }  // namespace rueda::runtime

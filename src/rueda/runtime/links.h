@@ -1,11 +1,14 @@
-// The connections of one epoch: for every peer the best transport that both ranks have, its data channels
-// and, between the coordinator and every other rank, one control channel. Engine thread only, except during
-// init, which runs before it.
+// The connections of one epoch: for every peer the best transport that both ranks have, a control channel to
+// the neighbours in the hierarchy, and data channels. Init brings up the control channels, and the few data
+// channels that the hierarchy names; the others come up when a call wants them. The higher rank of a pair
+// dials. If the lower one wants the channels first, it asks the higher one through the coordinator, so that
+// they do not wait for its program. Engine thread only, except during init, which runs before it.
 #pragma once
 
 #include <poll.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -19,7 +22,9 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/control/message_types.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/peer_info.h"
+#include "rueda/runtime/routes.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
 
@@ -54,19 +59,23 @@ class Links {
   // transports: best first. all: the peer info of every rank, also of this one; outlives this object.
   Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
-  // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with
-  // it. A later failure is a loss. Both ranks of a pair must call it.
+  // Whether the data channels to that rank are up. The first call begins to connect, and progress() goes on
+  // with it. A later failure is a loss.
   Result<bool> acquire(Rank peer);
+  [[nodiscard]] Routes& routes() { return routes_; }
   // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
   // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
   [[nodiscard]] std::string unanswered() const;
-  // Brings every channel up. interrupted() is called from time to time; if it fails, the wait ends.
+  // Begins to connect what is needed when init ends.
+  Status begin_connecting();
+  // Takes the channels that have come up. True when all are up that anybody here has asked for.
+  bool take_all_channels();
+  // Begins, and brings it up. interrupted() is called from time to time; if it fails, the wait ends.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
-  // The rank and where it was looked for: "rank 1 (host a, pid 101) over tcp at 10.0.0.1:4000".
-  [[nodiscard]] std::string describe_link(Rank peer) const;
+  [[nodiscard]] std::string describe_link(Rank peer) const { return routes_.describe(peer); }
 
   void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
@@ -95,25 +104,24 @@ class Links {
   void sleep(Deadline deadline);
   // Whether the data of peers wakes this rank only if it has announced its sleep.
   [[nodiscard]] bool are_silent() const;
-  // What that rank shares with this one; only once. See Transport::take_shared.
-  std::vector<UniqueFd> take_shared(Rank peer);
   void abort(const Status& why);
 
  private:
   struct Peer {
-    transport::Transport* transport = nullptr;  // null: connecting has not begun
-    std::array<transport::Endpoint*, kMaxDataChannels + 1> data{};
+    bool wants_data = false, wants_control = false;
+    std::array<std::atomic<transport::Endpoint*>, kMaxDataChannels + 1> data{};  // round_trip(): any thread
     transport::Endpoint* control = nullptr;
     std::array<std::byte, control::kControlHeaderBytes> header{};
     control::ControlHeader parsed;
     Bytes body;
   };
-  [[nodiscard]] bool has_control_channel(Rank peer) const {
-    return me_ == kCoordinator || peer == kCoordinator;
-  }
-  Status begin_connecting(Rank peer);
+  Status want_control(Rank peer);
+  Status want_data(Rank peer);
+  // Whether every channel that is wanted is up.
   [[nodiscard]] bool is_up(Rank peer) const;
-  Result<bool> acquire_all();  // true when every channel is up
+  void take_channels(Rank peer);
+  void ask_to_dial(Rank peer);
+  void on_connect(Rank from, std::span<const std::byte> payload);
   // The rank, its address and the trouble with it.
   [[nodiscard]] std::string describe_missing(Rank peer) const;
   [[nodiscard]] std::vector<Rank> missing_peers() const;
@@ -123,9 +131,10 @@ class Links {
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);
 
-  std::vector<OpenTransport> transports_;
+  Routes routes_;
   Rank me_;
   const std::vector<PeerInfo>& all_;
+  Hierarchy hierarchy_;
   size_t data_channels_;
   std::vector<Peer> peers_;
   std::vector<ControlMessage> messages_;

@@ -36,6 +36,15 @@ std::vector<int> SharedWithHost::descriptors() const {
   return {control_block_.fd(), doorbell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
 }
 
+Status SharedWithHost::offer(Links& links) const {
+  if (doorbell_ < 0) return Status::ok();
+  const Result<std::vector<Rank>> ranks = links.routes().host_ranks();
+  if (!ranks.is_ok()) return ranks.status();
+  const size_t count = ranks.value().size();
+  return count < 2 || count > backend::kMaxLocalRanks ? Status::ok()
+                                                      : links.routes().share_with(ranks.value());
+}
+
 Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
                                                                  const std::vector<PeerInfo>& all) && {
   std::vector<backend::HostRank> ranks;
@@ -51,7 +60,7 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, R
       ranks.push_back(std::move(local));
       continue;
     }
-    std::vector<UniqueFd> given = links.take_shared(rank);
+    std::vector<UniqueFd> given = links.routes().take_shared(rank);
     if (given.size() != 3) continue;  // not on this host, or without shared memory
     Result<memory::SharedMemory> control_block = memory::SharedMemory::adopt(
         std::move(given[0]), backend::kControlBlockBytes, backend::kControlBlockBytes);
@@ -75,8 +84,8 @@ std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {
   std::vector<Rank> without;
   for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
     const PeerInfo& info = all[static_cast<size_t>(rank)];
-    const auto of_host = std::ranges::count(all, info.host_key, &PeerInfo::host_key);
-    if (!info.shared_memory_fault.empty() && of_host > 1) without.push_back(rank);
+    if (info.shared_memory_fault.empty()) continue;
+    if (std::ranges::count(all, info.host_key, &PeerInfo::host_key) > 1) without.push_back(rank);
   }
   if (without.empty()) return "";
   const auto name = [&all](Rank rank) {

@@ -1,7 +1,7 @@
 // What the ranks of one host share besides the channels between them: control blocks, arenas of
-// shared buffers, and doorbells. bootstrap creates this rank's part before the connections, because its
-// descriptors are passed over them. When all connections are up, join() maps what the other ranks passed and
-// makes the LocalHost that backend/local works on. Used only during init, on the thread that called init.
+// shared buffers, and doorbells. bootstrap creates this rank's part before the transports, which pass its
+// descriptors on. When all connections are up, join() maps what the other ranks passed and makes the
+// LocalHost that backend/local works on. Used only during init, on the thread that called init.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,9 @@ class SharedWithHost {
 
   // In the order that join() expects. Valid as long as this object lives.
   [[nodiscard]] std::vector<int> descriptors() const;
-  // To be called when every channel is up. Null if no other rank of this host has passed anything.
+  // To be called before the ranks connect: offers it to the other ranks of this host, if it serves so many.
+  Status offer(Links& links) const;
+  // To be called when they are connected. Null if no other rank of this host has passed anything.
   Result<std::shared_ptr<backend::LocalHost>> join(Links& links, Rank me,
                                                    const std::vector<PeerInfo>& all) &&;
 

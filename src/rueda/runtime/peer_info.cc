@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "rueda/backend/nccl/library.h"
@@ -14,17 +15,6 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 4096;
 constexpr size_t kMaxTransports = 64;
-
-TransportAddresses get_addresses(ByteReader& in) {
-  TransportAddresses addresses;
-  const auto get_one = [](ByteReader& from) {
-    std::string transport = from.get_string(kMaxTextBytes);
-    return std::pair(std::move(transport), from.get_string(kMaxTextBytes));
-  };
-  for (auto& one : in.get_list(kMaxTransports, get_one))
-    if (!addresses.insert(std::move(one)).second) in.fail();
-  return addresses;
-}
 
 std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
 
@@ -63,6 +53,24 @@ std::string why_without_nccl(const PeerInfo& info) {
 
 }  // namespace
 
+void put_addresses(ByteWriter& out, const TransportAddresses& addresses) {
+  out.put_list(addresses, [](ByteWriter& to, const auto& one) {
+    to.put_string(one.first);
+    to.put_string(one.second);
+  });
+}
+
+TransportAddresses get_addresses(ByteReader& in) {
+  TransportAddresses addresses;
+  const auto get_one = [](ByteReader& from) {
+    std::string transport = from.get_string(kMaxTextBytes);
+    return std::pair(std::move(transport), from.get_string(kMaxTextBytes));
+  };
+  for (auto& one : in.get_list(kMaxTransports, get_one))
+    if (!addresses.insert(std::move(one)).second) in.fail();
+  return addresses;
+}
+
 Bytes encode(const PeerInfo& info) {
   ByteWriter out;
   out.put_string(info.release);
@@ -74,10 +82,7 @@ Bytes encode(const PeerInfo& info) {
   out.put(info.local_rank);
   out.put(info.local_size);
   out.put(info.size);
-  out.put_list(info.addresses, [](ByteWriter& to, const auto& one) {
-    to.put_string(one.first);
-    to.put_string(one.second);
-  });
+  put_addresses(out, info.addresses);
   out.put_string(info.shared_memory_fault);
   out.put(info.cuda_version);
   out.put_string(info.cuda_fault);
@@ -196,16 +201,12 @@ Result<RankPlacement> place_of(Rank rank, const std::vector<PeerInfo>& all) {
   // Local ranks are told by the launcher of every rank, or derived for every rank. The two are never mixed.
   const bool is_told = std::all_of(all.begin(), all.end(),
                                    [](const PeerInfo& f) { return f.local_rank >= 0 && f.local_size > 0; });
-  std::vector<std::string_view> hosts;  // in order of first rank
-  std::vector<std::vector<Rank>> members;
+  std::unordered_map<std::string_view, size_t> hosts;
+  std::vector<std::vector<Rank>> members;  // hosts in order of first rank
   for (size_t r = 0; r < all.size(); ++r) {
-    const auto found = std::find(hosts.begin(), hosts.end(), all[r].host_key);
-    const auto host = static_cast<size_t>(found - hosts.begin());
-    if (found == hosts.end()) {
-      hosts.push_back(all[r].host_key);
-      members.emplace_back();
-    }
-    members[host].push_back(static_cast<Rank>(r));
+    const auto [host, is_new] = hosts.try_emplace(all[r].host_key, members.size());
+    if (is_new) members.emplace_back();
+    members[host->second].push_back(static_cast<Rank>(r));
   }
   const auto local_rank_of = [&](size_t host, size_t index) {
     return is_told ? all[static_cast<size_t>(members[host][index])].local_rank : static_cast<Rank>(index);

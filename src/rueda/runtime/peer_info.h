@@ -70,6 +70,8 @@ struct PeerInfo {
 };
 
 Bytes encode(const PeerInfo& info);
+void put_addresses(ByteWriter& out, const TransportAddresses& addresses);
+TransportAddresses get_addresses(ByteReader& in);
 Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw);
 
 // "rank 3 (host b, pid 4711)"

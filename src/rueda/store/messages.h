@@ -1,5 +1,6 @@
 // What client and server of a TCP store tell each other after the handshake. Each command and each reply is
-// one message, preceded by its length. A client sends one command at a time. The reply to kGet may take long.
+// one message, preceded by its length. A client sends one command at a time. The reply to kGet may take as
+// long as the client has said.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct Command {
   Op op = Op::kGet;
   std::string key;
   std::string value;
-  int64_t amount = 0;
+  int64_t amount = 0;  // kAdd: to add; kGet: the longest wait, in nanoseconds
 };
 
 struct Reply {

@@ -1,7 +1,7 @@
 // One thread, one epoll, non-blocking sockets. A stranger (a client that is not authenticated yet) may hold
 // one of kMaxStrangers connections for kStrangerTime, and makes the server keep at most one handshake
 // message. When all are taken, the oldest stranger is closed, so that idle connections cannot keep ranks out.
-// A get that must wait is parked until its key is set.
+// A get that must wait is parked until its key is set, or until the time is over that its client gives it.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -30,6 +31,7 @@ namespace {
 
 constexpr size_t kMaxStrangers = 256;               // a rank's handshake takes about a millisecond
 constexpr Nanos kAcceptPause = 100 * kMillisecond;  // if descriptors run out and no stranger can be closed
+constexpr Nanos kLongestPark = 3'600 * kSecond;
 
 using ConnectionId = uint64_t;
 constexpr ConnectionId kListenerId = 0;
@@ -43,6 +45,7 @@ struct Connection {
   Bytes out;
   size_t sent = 0;      // of out
   std::string awaited;  // key of a parked get, otherwise empty
+  Nanos parked_until = 0;
   uint32_t events = EPOLLIN;
 };
 
@@ -112,6 +115,7 @@ class Server final : public StoreServer {
           serve(id, events[static_cast<size_t>(i)].events);
       }
       close_late_strangers();
+      answer_late_gets();
       resume_accepting();
     }
   }
@@ -142,6 +146,7 @@ class Server final : public StoreServer {
     };
     if (accept_again_) consider(*accept_again_);
     if (!strangers_.empty()) consider(connections_.at(strangers_.front()).stranger_until);
+    if (!parks_.empty()) consider(Deadline::at(parks_.begin()->first));
     return timeout;
   }
 
@@ -186,14 +191,38 @@ class Server final : public StoreServer {
     const auto at = connections_.find(id);
     if (at == connections_.end()) return;
     if (at->second.handshake) strangers_.remove(id);
-    if (!at->second.awaited.empty()) unpark(at->second.awaited, id);
+    if (!at->second.awaited.empty()) unpark(at->second, id);
     connections_.erase(at);
   }
 
-  void unpark(const std::string& key, ConnectionId id) {
-    const auto [first, last] = parked_.equal_range(key);
+  void park(Connection& connection, ConnectionId id, const Command& command) {
+    connection.awaited = command.key;
+    connection.parked_until = monotonic_now() + std::clamp<Nanos>(command.amount, 0, kLongestPark);
+    parked_.emplace(command.key, id);
+    parks_.emplace(connection.parked_until, id);
+  }
+
+  void unpark(Connection& connection, ConnectionId id) {
+    parks_.erase({connection.parked_until, id});
+    const auto [first, last] = parked_.equal_range(connection.awaited);
     for (auto at = first; at != last; ++at)
-      if (at->second == id) return void(parked_.erase(at));
+      if (at->second == id) {
+        parked_.erase(at);
+        break;
+      }
+    connection.awaited.clear();
+  }
+
+  // A client that stopped waiting by itself would have to close its connection, and to prove itself again.
+  void answer_late_gets() {
+    const Nanos now = monotonic_now();
+    while (!parks_.empty() && parks_.begin()->first <= now) {
+      const ConnectionId id = parks_.begin()->second;
+      Connection& connection = connections_.at(id);
+      unpark(connection, id);
+      connection.out = encode(Reply{.code = Code::kTimeout, .text = ""});
+      if (flush(connection)) rearm(id, connection);
+    }
   }
 
   void serve(ConnectionId id, uint32_t events) {
@@ -271,8 +300,7 @@ class Server final : public StoreServer {
         if (value != nullptr) return Reply{.text = *value};
         if (Status status = check_key(command.key); !status.is_ok())
           return Reply{.code = status.code, .text = status.why};
-        connection.awaited = command.key;
-        parked_.emplace(command.key, id);
+        park(connection, id, command);
         return std::nullopt;
       case Op::kTryGet:
         if (value != nullptr) return Reply{.text = *value};
@@ -297,6 +325,7 @@ class Server final : public StoreServer {
     parked_.erase(first, last);
     for (const ConnectionId id : waiters) {
       Connection& connection = connections_.at(id);
+      parks_.erase({connection.parked_until, id});
       connection.awaited.clear();
       connection.out = encode(Reply{.text = value});
       // A waiting client that has gone is noticed at its own next event. Closing it here could close the
@@ -347,6 +376,7 @@ class Server final : public StoreServer {
   std::unordered_map<ConnectionId, Connection> connections_;
   std::list<ConnectionId> strangers_;                // oldest first
   std::multimap<std::string, ConnectionId> parked_;  // gets that wait for a key
+  std::set<std::pair<Nanos, ConnectionId>> parks_;   // the same, by when their time is over
   ConnectionId next_id_ = kWakeId + 1;
   RefusalLog refusals_;
   std::optional<Deadline> accept_again_;

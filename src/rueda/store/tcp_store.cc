@@ -18,6 +18,7 @@ constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr Nanos kLongestPause =
     200 * kMillisecond;  // so that thousands of waiting ranks send fewer than 10⁴ SYN/s
 constexpr Nanos kLongestAttempt = 5 * kSecond;
+constexpr Nanos kGrace = kSecond;  // for the server to say that the time for a key is over
 
 Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
@@ -97,7 +98,8 @@ class TcpStore final : public Store {
  private:
   Result<std::string> ask_text(Op op, std::string_view key, Deadline deadline) {
     if (Status status = check_key(key); !status.is_ok()) return status;
-    Result<Reply> reply = ask({.op = op, .key = std::string(key), .value = ""}, deadline);
+    const Nanos wait = op == Op::kGet ? std::max<Nanos>(deadline.when() - monotonic_now(), 0) : 0;
+    Result<Reply> reply = ask({.op = op, .key = std::string(key), .value = "", .amount = wait}, deadline);
     if (!reply.is_ok()) return reply.status();
     return std::move(reply.value().text);
   }
@@ -114,7 +116,8 @@ class TcpStore final : public Store {
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
       }
-      Result<Reply> reply = exchange(message, deadline);
+      const Nanos grace = command.op == Op::kGet ? kGrace : 0;
+      Result<Reply> reply = exchange(message, Deadline::at(deadline.when() + grace));
       if (reply.is_ok()) return answered(command, std::move(reply).value());
       fd_.reset();  // a late reply must not be mistaken for the reply to the next command
       last = reply.status();
@@ -137,6 +140,8 @@ class TcpStore final : public Store {
     if (reply.code == Code::kOk) return reply;
     if (reply.code == Code::kUnavailable && command.op == Op::kTryGet)
       return key_absent(command.key, description());
+    if (reply.code == Code::kTimeout && command.op == Op::kGet)
+      return key_timeout(command.key, description());
     return Status(reply.code, std::move(reply.text));
   }
 

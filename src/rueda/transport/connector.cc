@@ -151,7 +151,7 @@ bool Connector::accept_one(Nanos now) {
     refusals_.warn("this rank", status);
     return true;
   }
-  if (pending_.size() >= kMaxPending) evict_one();
+  if (pending_.size() >= std::max(kMaxPending, static_cast<size_t>(identity_.size))) evict_one();
   ConnectionIdentity accepted = connection_identity({});
   accepted.from = -1;
   accepted.to = identity_.rank;

@@ -33,7 +33,9 @@ void survive_outages(int fd, Nanos peer_timeout);
 
 class Connector {
  public:
-  static constexpr size_t kMaxPending = 64;   // strangers at a time; one more evicts another one
+  // Strangers at a time; one more evicts another one. In a larger job as many as there are ranks, which may
+  // all dial rank 0 at once.
+  static constexpr size_t kMaxPending = 64;
   static constexpr size_t kMaxChannels = 16;  // per peer
 
   // vet checks every accepted or connected socket before a byte is exchanged. poller must

@@ -117,9 +117,15 @@ class Transport {
   virtual bool prepare_sleep() = 0;
   virtual void wake_fds(std::vector<int>& fds) const = 0;
 
-  // The descriptors that the peer has passed with channel 0; each is returned once. None before that channel
-  // is up, and none from a transport that passes no descriptors.
-  virtual std::vector<UniqueFd> take_shared(Rank) { return {}; }
+  // Gives those ranks of this host the descriptors that this rank shares, and takes theirs, through the
+  // lowest of them. All of them call it alike. ranks: ascending, this one among them. Call progress() until
+  // awaited_shares() is empty: whose part is missing, as far as this rank can know.
+  virtual Status share(std::span<const Rank> /*ranks*/, std::string_view /*address_of_lowest*/) {
+    return {Code::kUnsupported, std::string(name()) + " passes no descriptors."};
+  }
+  [[nodiscard]] virtual std::vector<Rank> awaited_shares() const { return {}; }
+  // What that rank has given; each descriptor is returned once.
+  virtual std::vector<UniqueFd> take_shared(Rank /*peer*/) { return {}; }
   // Whether arriving data makes an event only for a rank that has announced its sleep with prepare_sleep().
   [[nodiscard]] virtual bool is_silent() const { return false; }
 

@@ -24,14 +24,8 @@ constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM"; sent with the memory
 
 }  // namespace
 
-ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
-                       Outcome& outcome)
-    : name_(name),
-      socket_(std::move(socket)),
-      shared_(shared.begin(), shared.end()),
-      poller_(poller),
-      outcome_(outcome),
-      requests_(outcome) {
+ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, Poller& poller, Outcome& outcome)
+    : name_(name), socket_(std::move(socket)), poller_(poller), outcome_(outcome), requests_(outcome) {
   // Not EPOLLOUT: when the peer reads our doorbell, the free room would wake us.
   const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
   if (!status.is_ok()) {
@@ -63,37 +57,25 @@ void ShmChannel::offer_memory(size_t ring_bytes) {
   if (requests_.is_ended()) return;
   Result<RingMapping> mapping = RingMapping::create(ring_bytes);
   if (!mapping.is_ok()) return lose(mapping.status());
-  std::vector<int> descriptors{mapping.value().fd()};
-  descriptors.insert(descriptors.end(), shared_.begin(), shared_.end());
-  if (!send_descriptors(socket_.get(), kMemoryMagic, descriptors))
+  const int memory = mapping.value().fd();
+  if (!send_descriptors(socket_.get(), kMemoryMagic, std::span(&memory, 1)))
     return lose(
         peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
   begin(std::move(mapping).value(), true);
 }
 
-// The first message on the socket: the accepting end passes the rings, and both ends pass what
-// their ranks share.
+// The first message on the socket: the accepting end passes the rings.
 void ShmChannel::adopt_memory() {
   using Receipt = ReceivedDescriptors::Receipt;
   ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
   if (received.state == Receipt::kNothingYet) return;
   if (received.state == Receipt::kClosed) return lose(peer_lost(name_, "closed its connection"));
   if (received.state == Receipt::kNoRoom) return lose(out_of_descriptors(EMFILE));
-  std::vector<UniqueFd>& given = received.descriptors;
-  const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
-  if (received.state == Receipt::kGarbage || given.size() != expected)
+  if (received.state == Receipt::kGarbage || received.descriptors.size() != 1)
     return lose({Code::kInternal, to_string(name_) + " sent something other than its shared memory."});
-  if (!is_creator_) {
-    Result<RingMapping> mapping = RingMapping::adopt(std::move(given.front()));
-    if (!mapping.is_ok()) return lose(mapping.status());
-    given.erase(given.begin());
-    if (!shared_.empty() && !send_descriptors(socket_.get(), kMemoryMagic, shared_))
-      return lose(
-          peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
-    begin(std::move(mapping).value(), false);
-  }
-  peers_shared_ = std::move(given);
-  is_up_ = true;
+  Result<RingMapping> mapping = RingMapping::adopt(std::move(received.descriptors.front()));
+  if (!mapping.is_ok()) return lose(mapping.status());
+  begin(std::move(mapping).value(), false);
 }
 
 void ShmChannel::begin(RingMapping mapping, bool is_creator) {
@@ -106,8 +88,7 @@ void ShmChannel::begin(RingMapping mapping, bool is_creator) {
   reader_ = RingReader(control.rings[in], mapping_.ring(in));
   my_sleep_ = &control.sleeps[out].interest;
   peer_sleep_ = &control.sleeps[in].interest;
-  is_creator_ = is_creator;
-  is_up_ = shared_.empty();  // otherwise once the peer's descriptors are here
+  is_up_ = true;
 }
 
 void ShmChannel::send(Ticket ticket, std::span<const std::byte> bytes) {

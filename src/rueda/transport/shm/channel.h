@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "rueda/base/unique_fd.h"
 #include "rueda/transport/poller.h"
@@ -18,10 +16,8 @@ namespace rueda::transport {
 
 class ShmChannel final : public Endpoint {
  public:
-  // A dialer is up when it has the memory that the other end creates. shared: descriptors for the peer, which
-  // passes equally many; borrowed until the channel is up.
-  ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
-             Outcome& outcome);
+  // A dialer is up when it has the memory that the other end creates.
+  ShmChannel(ChannelName name, UniqueFd socket, Poller& poller, Outcome& outcome);
   ~ShmChannel() override;
 
   void offer_memory(size_t ring_bytes);  // the accepting end
@@ -38,11 +34,10 @@ class ShmChannel final : public Endpoint {
   void end(const Status& why);
   [[nodiscard]] bool is_up() const { return is_up_; }
   [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
-  std::vector<UniqueFd> take_shared() { return std::exchange(peers_shared_, {}); }  // once up
 
  private:
   void adopt_memory();
-  void begin(RingMapping mapping, bool is_creator);
+  void begin(RingMapping mapping, bool is_creator);  // it is up
   bool send_some();
   bool recv_some();
   bool take_header();  // false: none has arrived, or the channel is lost
@@ -58,14 +53,11 @@ class ShmChannel final : public Endpoint {
 
   ChannelName name_;
   UniqueFd socket_, process_;
-  std::vector<int> shared_;
-  std::vector<UniqueFd> peers_shared_;
   Poller& poller_;
   Watch watch_, process_watch_;
   Outcome& outcome_;
   Requests requests_;
   bool is_up_ = false;
-  bool is_creator_ = false;
   bool is_hung_up_ = false;
 
   RingMapping mapping_;

@@ -11,7 +11,7 @@
 namespace rueda::transport {
 
 bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors) {
-  RUEDA_CHECK(descriptors.size() <= kMaxDescriptors, "a message carries few descriptors");
+  RUEDA_CHECK(descriptors.size() <= kMaxDescriptors, "a message carries so many descriptors");
   iovec part{&magic, sizeof(magic)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> space{};
   msghdr message{};

@@ -1,4 +1,4 @@
-// Passes descriptors over a UNIX socket: one message with a magic number and a few of them.
+// Passes descriptors over a UNIX socket: one message with a magic number and some of them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rueda::transport {
 
-inline constexpr size_t kMaxDescriptors = 8;
+inline constexpr size_t kMaxDescriptors = 240;  // Linux takes 253
 
 // Returns false if the socket does not take the message at once.
 bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors);

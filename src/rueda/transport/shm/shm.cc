@@ -11,15 +11,17 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 
 #include "rueda/transport/connector.h"
+#include "rueda/transport/shm/board.h"
 #include "rueda/transport/shm/channel.h"
 
 namespace rueda::transport {
 namespace {
 
-constexpr int kShmBacklog = 256;
+constexpr int kShmBacklog = 4096;  // all ranks of a host may dial one at once
 constexpr std::string_view kPrefix = "shm:";
 constexpr std::string_view kSocketPrefix = "rueda-";
 constexpr size_t kSocketNameBytes = kSocketPrefix.size() + 32;
@@ -70,7 +72,8 @@ class SharedMemoryTransport final : public Transport {
         host_(std::move(host)),
         socket_name_(random_name()),
         poller_(std::move(poller)),
-        connector_(options_.identity, ConnectionKind::kShm, *poller_, vet_user) {}
+        connector_(options_.identity, ConnectionKind::kShm, *poller_, vet_user),
+        board_(options_.identity.rank, options_.shared, *poller_, outcome_) {}
 
   Status open() {
     Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kShmBacklog);
@@ -94,12 +97,21 @@ class SharedMemoryTransport final : public Transport {
     if (Status status = check_channel(options_.identity, name); !status.is_ok()) return status;
     if (!reaches(peer_address))
       return {Code::kInvalidArgument, "rank " + std::to_string(peer) + " shares no memory with this host."};
-    ++wanted_;
-    if (peer < options_.identity.rank)
-      connector_.dial(name,
-                      make_abstract_address(peer_address.substr(peer_address.size() - kSocketNameBytes)));
+    wanted_.insert(name);
+    dial(name, peer_address);
     return Status::ok();
   }
+
+  Status share(std::span<const Rank> ranks, std::string_view leader_address) override {
+    if (!abort_.is_ok()) return abort_;
+    if (!reaches(leader_address))
+      return {Code::kInvalidArgument,
+              "rank " + std::to_string(ranks.front()) + " shares no memory with this host."};
+    board_.begin(ranks);
+    if (!options_.shared.empty()) dial({ranks.front(), kBoardChannel}, leader_address);
+    return Status::ok();
+  }
+  [[nodiscard]] std::vector<Rank> awaited_shares() const override { return board_.missing(); }
 
   Endpoint* endpoint(Rank peer, uint16_t channel) override {
     const auto it = channels_.find({peer, channel});
@@ -109,11 +121,7 @@ class SharedMemoryTransport final : public Transport {
 
   [[nodiscard]] std::string trouble_with(Rank peer) const override { return connector_.trouble_with(peer); }
 
-  std::vector<UniqueFd> take_shared(Rank peer) override {
-    const auto it = channels_.find({peer, 0});
-    return it == channels_.end() || !it->second->is_up() ? std::vector<UniqueFd>()
-                                                         : it->second->take_shared();
-  }
+  std::vector<UniqueFd> take_shared(Rank peer) override { return board_.take(peer); }
 
   [[nodiscard]] bool is_silent() const override { return true; }
 
@@ -121,7 +129,7 @@ class SharedMemoryTransport final : public Transport {
     const bool was_asleep = std::exchange(is_asleep_, false);
     if (was_asleep) wake_up();
     bool is_moved = false;
-    if (was_asleep || channels_up_ < wanted_ || ++rounds_since_poll_ >= kRoundsPerPoll)
+    if (was_asleep || !wanted_.empty() || !board_.is_over() || ++rounds_since_poll_ >= kRoundsPerPoll)
       is_moved = look_outside();
     for (ShmChannel* channel : order_) is_moved |= channel->progress();
     return outcome_.hand_over(done) || is_moved;
@@ -131,7 +139,8 @@ class SharedMemoryTransport final : public Transport {
 
   bool prepare_sleep() override {
     is_asleep_ = true;
-    bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work();
+    bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work() &&
+                   !board_.has_work();
     for (ShmChannel* channel : order_) is_idle = is_idle && channel->fall_asleep();
     if (!is_idle) {
       is_asleep_ = false;
@@ -149,6 +158,7 @@ class SharedMemoryTransport final : public Transport {
     if (!abort_.is_ok()) return;
     abort_ = why;
     connector_.close();
+    board_.end();
     for (ShmChannel* channel : order_) channel->end(why);
   }
 
@@ -165,23 +175,26 @@ class SharedMemoryTransport final : public Transport {
   bool look_outside() {
     rounds_since_poll_ = 0;
     poller_->poll();
-    const bool is_moved = connector_.progress(monotonic_now());
+    bool is_moved = connector_.progress(monotonic_now());
     for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
-    channels_up_ = 0;
-    for (ShmChannel* channel : order_) {
-      channel->on_socket();
-      if (channel->is_up() || channel->is_ended()) ++channels_up_;
-    }
+    is_moved |= board_.progress();
+    for (ShmChannel* channel : order_) channel->on_socket();
+    std::erase_if(wanted_, [this](const ChannelName& name) { return endpoint(name.peer, name.channel); });
     return is_moved;
   }
 
+  // The higher rank dials.
+  void dial(ChannelName name, std::string_view peer_address) {
+    if (name.peer >= options_.identity.rank) return;
+    connector_.dial(name, make_abstract_address(peer_address.substr(peer_address.size() - kSocketNameBytes)));
+  }
+
   void adopt(Connected connected) {
+    if (connected.name.channel == kBoardChannel)
+      return board_.adopt(connected.name.peer, std::move(connected.fd));
     if (channels_.contains(connected.name)) return;  // a channel comes up once; a second connection is closed
-    const std::span<const int> shared =
-        connected.name.channel == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
-    auto channel =
-        std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), shared, *poller_, outcome_);
+    auto channel = std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), *poller_, outcome_);
     if (!connected.is_dialer) channel->offer_memory(ring_bytes(connected.name.channel));
     order_.push_back(channel.get());
     channels_[connected.name] = std::move(channel);
@@ -194,7 +207,8 @@ class SharedMemoryTransport final : public Transport {
   Connector connector_;
   std::map<ChannelName, std::unique_ptr<ShmChannel>> channels_;
   std::vector<ShmChannel*> order_;
-  size_t wanted_ = 0, channels_up_ = 0;
+  Board board_;
+  std::set<ChannelName> wanted_;  // not up yet
   int rounds_since_poll_ = 0;
   bool is_asleep_ = false;
   Status abort_;

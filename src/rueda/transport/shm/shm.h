@@ -17,8 +17,8 @@ struct ShmOptions {
   // carry less and have an eighth of it, at least 4 KiB, because all of a ring becomes resident once it has
   // been written around.
   size_t ring_bytes = 1 << 20;
-  // Descriptors that every peer gets with channel 0 after it has proved who it is. They are borrowed as long
-  // as channels come up. Every rank passes equally many, at most 7.
+  // Descriptors for the ranks with which share() is called. They are borrowed until that is over. Every rank
+  // passes equally many, at most 7.
   std::vector<int> shared = {};
 };
 
