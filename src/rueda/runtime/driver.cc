@@ -109,7 +109,7 @@ void Driver::idle(std::unique_lock<std::mutex>& lock) {
 
 // Where other threads want the core, they get it: yielding would only take turns with them.
 Nanos Driver::yields_for() const {
-  return options_.spans_hosts && !has_core_to_itself_ ? 0 : kYieldBeforeParking;
+  return options_.is_crowded || (options_.spans_hosts && !has_core_to_itself_) ? 0 : kYieldBeforeParking;
 }
 
 Nanos Driver::sleeps_until(Nanos now) const {
@@ -161,7 +161,7 @@ void Driver::help(const std::atomic<bool>& is_done, std::optional<Deadline> dead
   for (; !is_done.load(std::memory_order_acquire); sched_yield()) {
     // Another thread often holds the engine only for one look.
     is_driven = drive(is_done, deadline);
-    if (is_driven || monotonic_now() - since >= kYieldBeforeParking) break;
+    if (is_driven || options_.is_crowded || monotonic_now() - since >= kYieldBeforeParking) break;
   }
   // The engine's own thread may have looked before the operation was submitted.
   if (!is_driven && !is_done.load(std::memory_order_acquire)) wake();

@@ -243,7 +243,7 @@ void Operations::is_waited_for(const Operation& operation) {
 
 Status Operations::until_done(const Operation& operation, std::optional<Deadline> deadline) {
   if (!operation.is_done.load(std::memory_order_acquire) && want(operation, monotonic_now())) wake_engine_();
-  const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
+  const Nanos yield_until = sleeps_at_once_ ? 0 : monotonic_now() + kYieldBeforeSleep;
   while (!operation.is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
   std::unique_lock lock(mutex_);
   const auto is_done = [&] { return operation.is_done.load(std::memory_order_acquire); };

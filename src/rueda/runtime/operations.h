@@ -71,6 +71,8 @@ class Operations {
   // As submit(), without a wake-up and, once it has run, without allocating memory.
   Result<int64_t> start(const PreparedStart& start);
   void forget(int64_t number);  // what was prepared; a run under way goes on
+  // Waiting threads sleep at once, because other ranks want the core. To be called before any waits.
+  void sleep_at_once() { sleeps_at_once_ = true; }
   // An operation is pending until its events have happened.
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
@@ -134,6 +136,7 @@ class Operations {
   void look_through_launched();
 
   std::function<void()> wake_engine_;
+  bool sleeps_at_once_ = false;
   EndNow end_now_;
   mutable std::atomic<uint64_t> wants_{0};
   mutable std::mutex mutex_;

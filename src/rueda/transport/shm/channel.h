@@ -19,9 +19,14 @@ namespace rueda::transport {
 class ShmChannel final : public Endpoint {
  public:
   // A dialer is up when it has the memory that the other end creates. shared: descriptors for the peer, which
-  // passes equally many; borrowed until the channel is up.
-  ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
-             Outcome& outcome);
+  // passes equally many; borrowed until the channel is up. busy: where the channel lists itself when it has
+  // something to do; who looks at the list removes it when stays_busy() denies.
+  struct Surroundings {
+    Poller& poller;
+    Outcome& outcome;
+    std::vector<ShmChannel*>& busy;
+  };
+  ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Surroundings around);
   ~ShmChannel() override;
 
   void offer_memory(size_t ring_bytes);  // the accepting end
@@ -31,6 +36,9 @@ class ShmChannel final : public Endpoint {
   void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override;
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
 
+  // Whether progress() and fall_asleep() may have anything to do. A job has many more channels than it uses
+  // at a time, and looking at all of them would cost each rank time that grows with their number.
+  bool stays_busy();
   bool progress();     // true if anything moved; no system call
   void on_socket();    // to be called after the poller was polled
   bool fall_asleep();  // false: there is work. In both cases wake_up() comes before the next progress().
@@ -55,6 +63,7 @@ class ShmChannel final : public Endpoint {
   void watch_process();
   void lose(const Status& why);
   void lose_if_broken();
+  void become_busy();
 
   ChannelName name_;
   UniqueFd socket_, process_;
@@ -63,6 +72,8 @@ class ShmChannel final : public Endpoint {
   Poller& poller_;
   Watch watch_, process_watch_;
   Outcome& outcome_;
+  std::vector<ShmChannel*>& busy_;
+  bool is_busy_ = false;  // listed there
   Requests requests_;
   bool is_up_ = false;
   bool is_creator_ = false;

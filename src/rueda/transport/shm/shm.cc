@@ -123,7 +123,8 @@ class SharedMemoryTransport final : public Transport {
     bool is_moved = false;
     if (was_asleep || channels_up_ < wanted_ || ++rounds_since_poll_ >= kRoundsPerPoll)
       is_moved = look_outside();
-    for (ShmChannel* channel : order_) is_moved |= channel->progress();
+    for (size_t i = 0; i < busy_.size(); ++i) is_moved |= busy_[i]->progress();  // it may grow meanwhile
+    std::erase_if(busy_, [](ShmChannel* channel) { return !channel->stays_busy(); });
     return outcome_.hand_over(done) || is_moved;
   }
 
@@ -132,7 +133,7 @@ class SharedMemoryTransport final : public Transport {
   bool prepare_sleep() override {
     is_asleep_ = true;
     bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work();
-    for (ShmChannel* channel : order_) is_idle = is_idle && channel->fall_asleep();
+    for (ShmChannel* channel : busy_) is_idle = is_idle && channel->fall_asleep();
     if (!is_idle) {
       is_asleep_ = false;
       wake_up();
@@ -154,7 +155,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   void wake_up() {
-    for (ShmChannel* channel : order_) channel->wake_up();
+    for (ShmChannel* channel : busy_) channel->wake_up();
   }
 
   [[nodiscard]] size_t ring_bytes(uint16_t channel) const {
@@ -164,10 +165,11 @@ class SharedMemoryTransport final : public Transport {
   // Looks at the sockets: doorbells, closed connections, new connections.
   bool look_outside() {
     rounds_since_poll_ = 0;
-    poller_->poll();
+    const bool has_events = poller_->poll();
     const bool is_moved = connector_.progress(monotonic_now());
     for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
+    if (!has_events && channels_up_ == order_.size()) return is_moved;
     channels_up_ = 0;
     for (ShmChannel* channel : order_) {
       channel->on_socket();
@@ -180,8 +182,8 @@ class SharedMemoryTransport final : public Transport {
     if (channels_.contains(connected.name)) return;  // a channel comes up once; a second connection is closed
     const std::span<const int> shared =
         connected.name.channel == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
-    auto channel =
-        std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), shared, *poller_, outcome_);
+    auto channel = std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), shared,
+                                                ShmChannel::Surroundings{*poller_, outcome_, busy_});
     if (!connected.is_dialer) channel->offer_memory(ring_bytes(connected.name.channel));
     order_.push_back(channel.get());
     channels_[connected.name] = std::move(channel);
@@ -193,7 +195,7 @@ class SharedMemoryTransport final : public Transport {
   Outcome outcome_;
   Connector connector_;
   std::map<ChannelName, std::unique_ptr<ShmChannel>> channels_;
-  std::vector<ShmChannel*> order_;
+  std::vector<ShmChannel*> order_, busy_;
   size_t wanted_ = 0, channels_up_ = 0;
   int rounds_since_poll_ = 0;
   bool is_asleep_ = false;
