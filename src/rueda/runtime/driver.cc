@@ -98,7 +98,8 @@ void Driver::wake() {
 
 void Driver::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  const bool is_still = stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now);
+  const bool is_still =
+      options_.is_crowded || stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now);
   if (is_still && !work_.needs_polling()) return park(lock, sleeps_until(now));
   lock.unlock();
   const bool is_alone = yield_finds_nobody();
@@ -109,7 +110,7 @@ void Driver::idle(std::unique_lock<std::mutex>& lock) {
 
 // Where other threads want the core, they get it: yielding would only take turns with them.
 Nanos Driver::yields_for() const {
-  return options_.is_crowded || (options_.spans_hosts && !has_core_to_itself_) ? 0 : kYieldBeforeParking;
+  return options_.spans_hosts && !has_core_to_itself_ ? 0 : kYieldBeforeParking;
 }
 
 Nanos Driver::sleeps_until(Nanos now) const {
@@ -183,6 +184,7 @@ bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> dea
       stillness_.moved(monotonic_now());
       continue;
     }
+    if (options_.is_crowded) break;
     const Nanos now = monotonic_now();
     const Nanos patience = has_core_to_itself_ ? kPatienceAlone : yields_for();
     if (stillness_.exceeds(patience, now) || (deadline && deadline->is_past(now))) break;
