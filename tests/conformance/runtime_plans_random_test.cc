@@ -375,6 +375,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomPlans,
                                          World{"sets_of_four", "aaaa", "shm,tcp", true, true},
                                          World{"sets_of_three_tcp", "aaa", "tcp", false, true},
                                          World{"sets_of_hosts_of_two", "aabb", "shm,tcp", true, true},
+                                         World{"sets_of_ten", "aaaaaaaaaa", "shm,tcp", false, true},
                                          World{"sets_of_four_hosts", "abcd", "tcp", false, true}),
                          [](const auto& info) { return info.param.name; });
 

@@ -152,6 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
     Worlds, RandomPrograms,
     testing::Values(
         World{"local_two", "aa"}, World{"local_three", "aaa"}, World{"local_five", "aaaaa"},
+        World{"local_ten_gathered", "aaaaaaaaaa"},
         World{.name = "local_arenas", .hosts = "aaaa", .has_arena = true},
         World{"shm_two", "aa", "shm,tcp", with("flat_gather")},
         World{"shm_four", "aaaa", "shm,tcp", with("direct")},
@@ -181,6 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
               .has_devices = true,
               .has_nccl = true},
         World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
+        World{"hosts_halving_odd", "abcdefg", "tcp", with("halving_doubling")},
         World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")}, World{"ucx_two", "aa", "ucx"},
         World{"ucx_hosts_of_one", "abcd", "ucx"}, World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
     [](const auto& info) { return info.param.name; });

@@ -52,6 +52,20 @@ expect_loss(lambda: hvd.allreduce(torch.ones(1000), name="awaited"))
 """
 )
 
+# More ranks than meet one another directly: short sums go up and down a tree.
+GATHERING = (
+    EXPECT
+    + """
+hvd.init()
+for _ in range(20):  # so that it runs by a plan
+    hvd.allreduce(torch.ones(2), name="small")
+say("ready")
+if hvd.rank() == VICTIM:
+    await_file("never")
+expect_loss(lambda: hvd.allreduce(torch.ones(2), name="small"))
+"""
+)
+
 BETWEEN = (
     EXPECT
     + """
@@ -96,6 +110,14 @@ def with_victim(body: str, victim: int) -> str:
 def test_a_rank_killed_while_others_wait_for_it_is_named(jobs: Jobs, victim: int, transports: str) -> None:
     job = jobs.start(3, with_victim(WAITING, victim), transports=transports)
     for rank in range(3):
+        job.await_said(rank, "ready")
+    assert_lost(job, victim, job.kill(victim))
+
+
+@pytest.mark.parametrize("victim", [0, 4, 9])
+def test_a_rank_killed_while_many_gather_is_named(jobs: Jobs, victim: int) -> None:
+    job = jobs.start(10, with_victim(GATHERING, victim), transports="shm,tcp")
+    for rank in range(10):
         job.await_said(rank, "ready")
     assert_lost(job, victim, job.kill(victim))
 

@@ -15,7 +15,8 @@ namespace rueda::backend::local_cost_test {
 namespace {
 
 constexpr LocalAlgorithm kAlgorithms[] = {LocalAlgorithm::kInline, LocalAlgorithm::kOneShot,
-                                          LocalAlgorithm::kRegistered, LocalAlgorithm::kStaged};
+                                          LocalAlgorithm::kRegistered, LocalAlgorithm::kStaged,
+                                          LocalAlgorithm::kGathered};
 constexpr size_t kSizes[] = {97, 1000, 4096, 65536, 131072, 131073, 1 << 20, 100 << 20};
 
 TEST(LocalCost, grows_with_bytes_and_with_ranks_in_every_algorithm) {
@@ -76,8 +77,9 @@ class Host {
  public:
   explicit Host(size_t size) : groups_(size) {
     std::vector<memory::SharedMemory> control_blocks;
+    const size_t block_bytes = control_block_bytes(size);
     for (size_t i = 0; i < size; ++i) {
-      control_blocks.push_back(memory::SharedMemory::create(kControlBlockBytes).value());
+      control_blocks.push_back(memory::SharedMemory::create(block_bytes).value());
       arenas_.push_back(memory::Arena::create(4 << 20).value());
       bytes_in_arena_.push_back(static_cast<std::byte*>(arenas_[i]->allocate(1 << 20)));
       bytes_elsewhere_.emplace_back(1 << 20);
@@ -88,9 +90,9 @@ class Host {
       for (size_t i = 0; i < size; ++i) {
         groups_[me].members.push_back(static_cast<Rank>(i));
         seen[i].world_rank = static_cast<Rank>(i);
-        seen[i].control_block = memory::SharedMemory::adopt(UniqueFd(dup(control_blocks[i].fd())),
-                                                            kControlBlockBytes, kControlBlockBytes)
-                                    .value();
+        seen[i].control_block =
+            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks[i].fd())), block_bytes, block_bytes)
+                .value();
         seen[i].doorbell = UniqueFd(eventfd(0, EFD_NONBLOCK));
         const memory::SharedMemory& arena = arenas_[i]->memory();
         if (i == me)
@@ -133,7 +135,7 @@ class Host {
 };
 
 TEST(LocalCost, prices_the_algorithm_that_runs) {
-  for (const size_t ranks : {2u, 3u, 8u}) {
+  for (const size_t ranks : {2u, 3u, 8u, 9u}) {
     Host host(ranks);
     const size_t limit = one_shot_limit_bytes(ranks);
     for (const size_t bytes : {size_t{1}, kInlineBytes, kInlineBytes + 1, kRegisteredFromBytes - 1,

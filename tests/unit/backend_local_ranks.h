@@ -24,10 +24,13 @@ using backend::LocalBackend;
 
 class Ranks {
  public:
-  explicit Ranks(size_t size) {
+  // nodes: the NUMA node of each rank; 0 if empty.
+  explicit Ranks(size_t size, size_t arena_bytes = 64 << 20, const std::vector<int32_t>& nodes = {}) {
+    const size_t bytes = backend::control_block_bytes(size);
     for (size_t i = 0; i < size; ++i) {
-      control_blocks_.push_back(memory::SharedMemory::create(backend::kControlBlockBytes).value());
-      arenas_.push_back(memory::Arena::create(64 << 20).value());
+      control_blocks_.push_back(memory::SharedMemory::create(bytes).value());
+      if (!nodes.empty()) backend::control_block_in(control_blocks_.back()).numa_node = nodes[i];
+      arenas_.push_back(memory::Arena::create(arena_bytes).value());
       doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
     }
     for (size_t me = 0; me < size; ++me) {
@@ -36,9 +39,8 @@ class Ranks {
         HostRank rank;
         rank.world_rank = static_cast<Rank>(i);
         rank.control_block =
-            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())), backend::kControlBlockBytes,
-                                        backend::kControlBlockBytes)
-                .value();
+            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())), bytes, bytes).value();
+        rank.control_block.close_fd();
         rank.doorbell = UniqueFd(dup(doorbells_[i].get()));
         if (i == me)
           rank.arena = &arenas_[i]->memory();
@@ -46,6 +48,7 @@ class Ranks {
           rank.adopted_arena =
               memory::SharedMemory::adopt(UniqueFd(dup(arenas_[i]->memory().fd())), 1, size_t{1} << 40)
                   .value();
+        rank.adopted_arena.close_fd();
         seen.push_back(std::move(rank));
       }
       backends_.emplace_back(

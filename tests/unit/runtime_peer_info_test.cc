@@ -162,13 +162,13 @@ TEST(PeerInfo, two_machines_of_one_name_do_not_share_a_clock) {
   EXPECT_TRUE(is_one_host(world("a", false)));
 }
 
-TEST(LocalRanks, a_host_with_more_ranks_than_a_control_block_serves_is_named) {
-  std::vector<PeerInfo> all = world(std::string(128, 'a') + std::string(128, 'b'), true);
+TEST(LocalRanks, a_host_with_more_ranks_than_can_share_memory_is_named) {
+  std::vector<PeerInfo> all = world(std::string(1024, 'a') + std::string(1024, 'b'), true);
   for (PeerInfo& info : all) info.addresses["shm"] = "here";
   EXPECT_EQ(warn_of_crowded_hosts(all), "");
   all.push_back(all.back());
   EXPECT_THAT(warn_of_crowded_hosts(all),
-              testing::AllOf(HasSubstr("host b has 129 ranks"), HasSubstr("128")));
+              testing::AllOf(HasSubstr("host b has 1025 ranks"), HasSubstr("1024")));
   all.back().addresses.clear();
   EXPECT_EQ(warn_of_crowded_hosts(all), "") << "that rank has chosen to go without";
 }

@@ -63,9 +63,10 @@ TEST(schedule_choose, small_allreduces_between_many_hosts_take_few_rounds) {
   EXPECT_EQ(chosen(allreduce_of(1024), topology), "recursive_doubling");
 }
 
-TEST(schedule_choose, large_allreduces_between_hosts_that_are_no_power_of_two_are_direct) {
-  for (int32_t hosts : {3, 5, 6, 7})
-    EXPECT_EQ(chosen(allreduce_of(1 << 24), Topology::regular(hosts, 1)), "direct") << hosts;
+TEST(schedule_choose, large_allreduces_between_numbers_of_hosts_that_are_no_power_of_two_halve_as_well) {
+  EXPECT_EQ(chosen(allreduce_of(1 << 24), Topology::regular(3, 1)), "direct") << "two senders do no harm";
+  for (int32_t hosts : {5, 6, 7, 15, 31, 127})
+    EXPECT_EQ(chosen(allreduce_of(1 << 24), Topology::regular(hosts, 1)), "halving_doubling") << hosts;
 }
 
 TEST(schedule_choose, small_even_alltoalls_take_log_n_steps) {

@@ -142,7 +142,8 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
                                      .secret = secret,
                                      .release = kRelease};
   Result<SharedWithHost> shared = SharedWithHost();
-  if (allows_shared_memory(config)) shared = SharedWithHost::create(options.arena, session.doorbell.get());
+  if (allows_shared_memory(config))
+    shared = SharedWithHost::create(options.arena, session.doorbell.get(), world.size);
   Result<OpenTransports> opened = open_transports(
       config, world, identity,
       shared.is_ok() ? Result(shared.value().descriptors()) : Result<std::vector<int>>(shared.status()));

@@ -98,7 +98,8 @@ void Driver::wake() {
 
 void Driver::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  const bool is_still = stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now);
+  const bool is_still =
+      options_.is_crowded || stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now);
   if (is_still && !work_.needs_polling()) return park(lock, sleeps_until(now));
   lock.unlock();
   const bool is_alone = yield_finds_nobody();
@@ -161,7 +162,7 @@ void Driver::help(const std::atomic<bool>& is_done, std::optional<Deadline> dead
   for (; !is_done.load(std::memory_order_acquire); sched_yield()) {
     // Another thread often holds the engine only for one look.
     is_driven = drive(is_done, deadline);
-    if (is_driven || monotonic_now() - since >= kYieldBeforeParking) break;
+    if (is_driven || options_.is_crowded || monotonic_now() - since >= kYieldBeforeParking) break;
   }
   // The engine's own thread may have looked before the operation was submitted.
   if (!is_driven && !is_done.load(std::memory_order_acquire)) wake();
@@ -183,6 +184,7 @@ bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> dea
       stillness_.moved(monotonic_now());
       continue;
     }
+    if (options_.is_crowded) break;
     const Nanos now = monotonic_now();
     const Nanos patience = has_core_to_itself_ ? kPatienceAlone : yields_for();
     if (stillness_.exceeds(patience, now) || (deadline && deadline->is_past(now))) break;

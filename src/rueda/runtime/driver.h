@@ -73,6 +73,7 @@ class Driver {
     std::vector<int> wake_fds;         // borrowed, for the WakeFilter
     bool has_silent_channels = false;  // only shared memory, which wakes only ranks that have announced sleep
     bool spans_hosts = false;          // a message takes longer than the wake-up of a thread
+    bool is_crowded = false;           // a call takes longer than a thread would yield for it: none does
     std::string affinity;              // RUEDA_THREAD_AFFINITY
     Rank local_rank = 0;               // which entry of affinity counts
   };

@@ -1,5 +1,7 @@
 #include "rueda/runtime/engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,11 +13,20 @@ namespace {
 constexpr Nanos kLeavingLook = 10 * kMillisecond;  // between two looks, while ranks leave
 constexpr int kCloseLooks = 4;                     // at the backend, about 3 us each
 
+// With so many ranks on a core, each waits for the others' turns for longer than it would yield.
+constexpr Rank kCrowdedRanksPerCore = 4;
+
+bool is_crowded(const Session& session) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return session.place.local_size > kCrowdedRanksPerCore * std::max(cores, 1L);
+}
+
 Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
           .wake_fds = session.links ? session.links->wake_fds() : std::vector<int>(),
           .has_silent_channels = !session.links || session.links->are_silent(),
           .spans_hosts = !is_one_host(*session.all),
+          .is_crowded = is_crowded(session),
           .affinity = session.config.thread_affinity,
           .local_rank = session.place.local_rank};
 }
@@ -55,6 +66,7 @@ Engine::Engine(Session session)
       shutdown_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
+  if (is_crowded(session_)) operations_.sleep_at_once();
   if (session_.meters) counters_.meters = session_.meters;
   recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;

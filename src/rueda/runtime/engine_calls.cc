@@ -20,6 +20,7 @@ Status Engine::wait_for(const std::shared_ptr<Operation>& operation, std::option
   if (!operation || operation->is_done) return wait();
   const Nanos begin = monotonic_now();
   const bool is_recorded = !operation->is_waited_for;  // if not, the record of the call says enough
+  operations_.about_to_wait(*operation);
   driver_.help(operation->is_done, deadline);
   Status status = wait();
   const Nanos end = monotonic_now();

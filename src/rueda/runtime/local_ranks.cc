@@ -1,5 +1,7 @@
 #include "rueda/runtime/local_ranks.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -15,13 +17,24 @@ constexpr size_t kNoArenaBytes = 4096;  // stands for "no arena": every rank pas
 constexpr size_t kMaxArenaBytes = size_t{1} << 46;
 constexpr size_t kMaxListedRanks = 6;
 
+// Where this thread runs now. A launcher that binds ranks has done so by now, and the kernel keeps an unbound
+// one near its memory. Only speed depends on it.
+int32_t numa_node() {
+  unsigned node = 0;
+  return getcpu(nullptr, &node) == 0 ? static_cast<int32_t>(node) : 0;
+}
+
 }  // namespace
 
-Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int doorbell) {
+Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int doorbell,
+                                              Rank ranks) {
   SharedWithHost self;
-  Result<memory::SharedMemory> control_block = memory::SharedMemory::create(backend::kControlBlockBytes);
+  self.control_block_bytes_ =
+      backend::control_block_bytes(std::min(static_cast<size_t>(ranks), backend::kMaxLocalRanks));
+  Result<memory::SharedMemory> control_block = memory::SharedMemory::create(self.control_block_bytes_);
   if (!control_block.is_ok()) return control_block.status();
   self.control_block_ = std::move(control_block).value();
+  backend::control_block_in(self.control_block_).numa_node = numa_node();
   if (arena == nullptr) {
     Result<memory::SharedMemory> nothing = memory::SharedMemory::create(kNoArenaBytes);
     if (!nothing.is_ok()) return nothing.status();
@@ -62,8 +75,8 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, R
     }
     std::vector<UniqueFd> given = links.routes().take_shared(rank);
     if (given.size() != 3) continue;  // not on this host, or without shared memory
-    Result<memory::SharedMemory> control_block = memory::SharedMemory::adopt(
-        std::move(given[0]), backend::kControlBlockBytes, backend::kControlBlockBytes);
+    Result<memory::SharedMemory> control_block =
+        memory::SharedMemory::adopt(std::move(given[0]), control_block_bytes_, control_block_bytes_);
     if (!control_block.is_ok()) return control_block.status();
     local.control_block = std::move(control_block).value();
     local.control_block.close_fd();

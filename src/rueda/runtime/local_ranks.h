@@ -18,8 +18,9 @@ namespace rueda::runtime {
 class SharedWithHost {
  public:
   SharedWithHost() = default;  // of a rank that shares nothing
-  // arena: null if this rank offers none. doorbell: the engine's eventfd.
-  static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell);
+  // arena: null if this rank offers none. doorbell: the engine's eventfd. ranks: of the job. How many of them
+  // are on this host is not known yet; mailboxes that nobody uses take no memory.
+  static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell, Rank ranks);
 
   // In the order that join() expects. Valid as long as this object lives.
   [[nodiscard]] std::vector<int> descriptors() const;
@@ -30,6 +31,7 @@ class SharedWithHost {
                                                    const std::vector<PeerInfo>& all) &&;
 
  private:
+  size_t control_block_bytes_ = 0;  // the same on all ranks
   memory::SharedMemory control_block_, no_arena_;
   std::shared_ptr<memory::Arena> arena_;
   int doorbell_ = -1;
@@ -38,7 +40,7 @@ class SharedWithHost {
 // What a job says once about hosts whose ranks had to do without shared memory; "" where there are none.
 std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all);
 
-// One sentence about a host with more ranks than a control block has mailboxes for; "" where there is none.
+// One sentence about a host with more ranks than can share memory; "" where there is none.
 std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all);
 
 }  // namespace rueda::runtime

@@ -241,9 +241,13 @@ void Operations::is_waited_for(const Operation& operation) {
   memory_.is_waited_for(operation);
 }
 
+void Operations::about_to_wait(const Operation& operation) const {
+  if (sleeps_at_once_) want(operation, monotonic_now());
+}
+
 Status Operations::until_done(const Operation& operation, std::optional<Deadline> deadline) {
   if (!operation.is_done.load(std::memory_order_acquire) && want(operation, monotonic_now())) wake_engine_();
-  const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
+  const Nanos yield_until = sleeps_at_once_ ? 0 : monotonic_now() + kYieldBeforeSleep;
   while (!operation.is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
   std::unique_lock lock(mutex_);
   const auto is_done = [&] { return operation.is_done.load(std::memory_order_acquire); };
@@ -355,6 +359,7 @@ void Operations::finish(const TensorRef& ref, const Status& status,
                         const std::shared_ptr<backend::DeviceEvent>& event) {
   if (event != nullptr) look_through_launched();
   std::vector<Callback> callbacks;
+  bool is_over = false;
   {
     const std::lock_guard lock(mutex_);
     Operation& operation = *ref.operation;
@@ -368,8 +373,10 @@ void Operations::finish(const TensorRef& ref, const Status& status,
     if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
     if (event != nullptr && (operation.events.empty() || operation.events.back() != event))
       operation.events.push_back(event);  // the tensors of a call are finished one after the other
-    if (operation.open == 0) callbacks = complete_locked(operation);
+    is_over = operation.open == 0;
+    if (is_over) callbacks = complete_locked(operation);
   }
+  if (is_over) completed_.notify_all();  // now, because a thread that wakes takes the lock
   call(callbacks);
 }
 
@@ -388,6 +395,7 @@ void Operations::close(const Status& why) {
     submitted_.clear();
     memory_.clear();
   }
+  completed_.notify_all();
   call(callbacks);
 }
 
@@ -432,7 +440,6 @@ bool Operations::is_awaited(Nanos now) const {
 
 std::vector<Callback> Operations::complete_locked(Operation& operation) {
   operation.is_done.store(true, std::memory_order_release);
-  completed_.notify_all();
   return std::exchange(operation.callbacks, {});
 }
 

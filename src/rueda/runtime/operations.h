@@ -71,6 +71,11 @@ class Operations {
   // As submit(), without a wake-up and, once it has run, without allocating memory.
   Result<int64_t> start(const PreparedStart& start);
   void forget(int64_t number);  // what was prepared; a run under way goes on
+  // Waiting threads sleep at once, because other ranks want the core. To be called before any waits.
+  void sleep_at_once() { sleeps_at_once_ = true; }
+  // To be called before the caller does the engine's work for an operation. If it will then sleep at once,
+  // the engine learns now that a thread waits, and need not be woken to learn it.
+  void about_to_wait(const Operation& operation) const;
   // An operation is pending until its events have happened.
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
@@ -129,11 +134,13 @@ class Operations {
   std::shared_ptr<Operation> release_locked(int64_t handle);           // to be destroyed without the lock
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
   bool ends_now(Operation& operation);
-  std::vector<Callback> complete_locked(Operation& operation);  // to call without the lock
+  // To call without the lock, like completed_.notify_all().
+  std::vector<Callback> complete_locked(Operation& operation);
   void is_waited_for(const Operation& operation);
   void look_through_launched();
 
   std::function<void()> wake_engine_;
+  bool sleeps_at_once_ = false;
   EndNow end_now_;
   mutable std::atomic<uint64_t> wants_{0};
   mutable std::mutex mutex_;

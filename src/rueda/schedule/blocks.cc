@@ -28,7 +28,7 @@ Blocks Blocks::of_counts(const std::vector<int64_t>& counts) {
 }
 
 Blocks Blocks::even(int64_t count, int32_t n, DType dtype) {
-  const int64_t line = kCacheLineBytes / static_cast<int64_t>(size_of(dtype));
+  const int64_t line = elements_of_line(dtype);
   const int64_t lines = (count + line - 1) / line;
   Blocks blocks;
   for (int64_t i = 0; i <= n; ++i) {
@@ -54,6 +54,8 @@ Chunks Chunks::plan(const Spec& spec, const Topology& topology, int64_t largest_
   chunks.rounds = std::max<int64_t>(1, (largest_block + chunks.chunk_elements - 1) / chunks.chunk_elements);
   return chunks;
 }
+
+int64_t elements_of_line(DType dtype) { return kCacheLineBytes / static_cast<int64_t>(size_of(dtype)); }
 
 int32_t mod(int64_t a, int32_t n) { return static_cast<int32_t>(((a % n) + n) % n); }
 

@@ -39,6 +39,7 @@ struct Chunks {
                      int64_t steps_per_round);
 };
 
+int64_t elements_of_line(DType dtype);  // of a cache line
 int32_t mod(int64_t a, int32_t n);      // in [0, n) for negative a as well
 int32_t floor_power_of_two(int32_t n);  // the largest power of two ≤ n
 int32_t ceil_log2(int32_t n);           // the smallest k with 2^k ≥ n

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rueda/backend/local/teams.h"
 #include "rueda/memory/shared_memory.h"
 
 namespace rueda::backend {
 
-inline constexpr size_t kMaxLocalRanks = 128;
+// Of one host. With more, a lane of an exchange would be shorter than a cache line (exchange_plan.cc).
+inline constexpr size_t kMaxLocalRanks = 1024;
 inline constexpr size_t kInlineBytes = 96;                // these travel in the post itself
 inline constexpr size_t kOneShotBytes = 128 << 10;        // one-shot: a whole input
 inline constexpr size_t kChunkBytes = 128 << 10;          // staged: stays in the L2 caches of both sides
@@ -56,21 +58,32 @@ struct SegmentAddress {
   uint64_t input, output;  // offsets in the owner's arena
 };
 
+// Who is to ring the doorbell of a rank. Set by the owner, cleared by the rank that rings.
+inline constexpr uint32_t kAwake = 0, kAsleepForAnyone = 1;
+constexpr uint32_t asleep_for(size_t index) { return static_cast<uint32_t>(index) + 2; }  // on the host
+
 struct ControlBlock {
   struct alignas(64) Sleep {
-    uint32_t is_sleeping;  // set by the owner, cleared by the rank that rings its doorbell
+    uint32_t waits_for;
   };
   Sleep sleep;
-  Mailbox mailboxes[kMaxLocalRanks];  // [reader's index on the host]
+  int32_t numa_node;  // on which the owner ran at init; written before the block is shown to others
   SegmentAddress tables[2][kMaxRegisteredSegments];
   alignas(4096) std::byte one_shot[2][kOneShotBytes];
   // Of an allreduce, the first half holds contributions and the second half results.
   alignas(4096) std::byte stages[2 * kStages][kChunkBytes];
+  // What the members of my team contribute to a gathered call, [place in the team] (gathered.h).
+  alignas(4096) std::byte gathered[kTeamRanks][kInlineBytes];
 };
-inline constexpr size_t kControlBlockBytes = sizeof(ControlBlock);
+
+// The mailboxes follow the block, one for each rank that may be on the host: [reader's index on the host].
+constexpr size_t control_block_bytes(size_t ranks) { return sizeof(ControlBlock) + ranks * sizeof(Mailbox); }
 
 inline ControlBlock& control_block_in(const memory::SharedMemory& memory) {
   return *reinterpret_cast<ControlBlock*>(memory.base());
+}
+inline Mailbox& mailbox_in(const memory::SharedMemory& memory, size_t reader) {
+  return reinterpret_cast<Mailbox*>(memory.base() + sizeof(ControlBlock))[reader];
 }
 
 // A rank stores a value and then reads whether the other side sleeps. The other side announces its sleep

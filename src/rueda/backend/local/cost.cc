@@ -8,6 +8,7 @@ namespace {
 // The cost of telling one more rank, relative to the latency of telling the first: a store to a cache line
 // that only that rank reads.
 constexpr double kGapShare = 0.2;
+constexpr double kLargestTeam = kTeamRanks;
 
 double us(double bytes, double gbps) { return bytes / (gbps * 1e3); }
 
@@ -34,12 +35,15 @@ std::string_view name_of(LocalAlgorithm algorithm) {
       return "registered";
     case LocalAlgorithm::kStaged:
       return "staged";
+    case LocalAlgorithm::kGathered:
+      return "gathered";
   }
   return "";
 }
 
 LocalAlgorithm local_algorithm(size_t bytes, size_t ranks, bool is_registered) {
-  if (bytes <= kInlineBytes) return LocalAlgorithm::kInline;
+  if (bytes <= kInlineBytes)
+    return ranks > kMostDirectRanks ? LocalAlgorithm::kGathered : LocalAlgorithm::kInline;
   if (is_registered && bytes >= kRegisteredFromBytes) return LocalAlgorithm::kRegistered;
   return bytes <= one_shot_limit_bytes(ranks) ? LocalAlgorithm::kOneShot : LocalAlgorithm::kStaged;
 }
@@ -70,6 +74,10 @@ double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const Memo
     case LocalAlgorithm::kRegistered:  // reduces my slice of all inputs into all outputs, then waits
       return 2 * told_us(others, memory) +
              bounded(us(shared, memory.reduce_gbps) + us(shared, memory.copy_gbps));
+    case LocalAlgorithm::kGathered:  // all tell one, which adds and tells all; teams do so at the same time
+      return 2 * told_us(std::min(others, kLargestTeam - 1), memory) +
+             (n > kLargestTeam ? 2 * told_us(std::ceil(n / kLargestTeam) - 1, memory) : 0) +
+             us(s * others, memory.reduce_gbps);
     case LocalAlgorithm::kStaged:  // gives the others their slices, reduces mine, takes their results
       return stages_us(s, others, memory) +
              bounded(us(shared, memory.reduce_gbps) + 2 * us(shared, memory.copy_gbps));

@@ -18,7 +18,11 @@ inline constexpr size_t one_shot_limit_bytes(size_t ranks) {
   return std::min(kOneShotBytes, 2 * kOneShotBytes / std::max<size_t>(ranks, 1));
 }
 
-enum class LocalAlgorithm { kInline, kOneShot, kRegistered, kStaged };
+// Among more ranks, a short reduction is gathered (gathered.h). Among eight on two cores everyone tells
+// everyone as fast; one rank more, and the wake-ups weigh more than the way up and down.
+inline constexpr size_t kMostDirectRanks = 8;
+
+enum class LocalAlgorithm { kInline, kOneShot, kRegistered, kStaged, kGathered };
 std::string_view name_of(LocalAlgorithm algorithm);  // the same as in Done::how
 
 // is_registered: all tensors of all ranks lie in arenas, and no rank has to scale or fill its input first.

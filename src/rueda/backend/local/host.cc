@@ -15,7 +15,9 @@ LocalHost::LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<con
     if (i != me) ranks_[i].arena = &ranks_[i].adopted_arena;
   RUEDA_CHECK(me < ranks_.size() && ranks_.size() <= kMaxLocalRanks, "a host has a bounded number of ranks");
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    RUEDA_CHECK(ranks_[i].control_block.bytes() >= kControlBlockBytes, "a control block has a fixed size");
+    RUEDA_CHECK(ranks_[i].control_block.bytes() >= control_block_bytes(ranks_.size()),
+                "a control block has a mailbox for each rank of the host");
+    numa_nodes_.push_back(control_block(i).numa_node);
     const auto rank = static_cast<size_t>(ranks_[i].world_rank);
     if (rank >= index_of_.size()) index_of_.resize(rank + 1, -1);
     index_of_[rank] = static_cast<int32_t>(i);
@@ -28,8 +30,11 @@ int32_t LocalHost::index_of(Rank world_rank) const {
 }
 
 void LocalHost::ring(size_t peer) const {
-  std::atomic_ref<uint32_t> flag(control_block_in(ranks_[peer].control_block).sleep.is_sleeping);
-  if (flag.load(std::memory_order_seq_cst) == 0 || flag.exchange(0) == 0) return;
+  std::atomic_ref<uint32_t> sleeper(control_block_in(ranks_[peer].control_block).sleep.waits_for);
+  const uint32_t awaited = sleeper.load(std::memory_order_seq_cst);
+  if (awaited != kAsleepForAnyone && awaited != asleep_for(me_)) return;
+  // It may wait for another rank by now. Then it wakes in vain, looks again and announces its sleep anew.
+  if (sleeper.exchange(kAwake) == kAwake) return;
   const uint64_t one = 1;
   // A full counter also wakes the peer. If the peer is gone, its channel reports the loss.
   [[maybe_unused]] const ssize_t written = write(ranks_[peer].doorbell.get(), &one, sizeof(one));
@@ -44,12 +49,13 @@ bool LocalHost::has_finished(size_t peer, uint64_t sequence) const {
              arrival_of(sequence + 1);
 }
 
-void LocalHost::announce_sleep() const {
-  std::atomic_ref<uint32_t>(my_control_block().sleep.is_sleeping).store(1, std::memory_order_seq_cst);
+void LocalHost::announce_sleep(std::optional<size_t> peer) const {
+  std::atomic_ref<uint32_t>(my_control_block().sleep.waits_for)
+      .store(peer ? asleep_for(*peer) : kAsleepForAnyone, std::memory_order_seq_cst);
 }
 
 void LocalHost::announce_waking() const {
-  std::atomic_ref<uint32_t>(my_control_block().sleep.is_sleeping).store(0, std::memory_order_relaxed);
+  std::atomic_ref<uint32_t>(my_control_block().sleep.waits_for).store(kAwake, std::memory_order_relaxed);
 }
 
 }  // namespace rueda::backend

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rueda/backend/local/control_block.h"
@@ -34,17 +35,24 @@ class LocalHost {
   [[nodiscard]] const ControlBlock& control_block(size_t index) const {
     return control_block_in(ranks_[index].control_block);
   }
-  [[nodiscard]] Mailbox& my_mailbox(size_t reader) const { return my_control_block().mailboxes[reader]; }
-  [[nodiscard]] const Mailbox& mailbox_of(size_t owner) const { return control_block(owner).mailboxes[me_]; }
+  [[nodiscard]] Mailbox& my_mailbox(size_t reader) const {
+    return mailbox_in(ranks_[me_].control_block, reader);
+  }
+  [[nodiscard]] const Mailbox& mailbox_of(size_t owner) const {
+    return mailbox_in(ranks_[owner].control_block, me_);
+  }
+  [[nodiscard]] int32_t numa_node_of(size_t index) const { return numa_nodes_[index]; }
 
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
   void return_sequence(size_t peer) { --sequences_[peer]; }
   // Whether the peer has stopped reading my memory for the call of this sequence, and for all before it.
   [[nodiscard]] bool has_finished(size_t peer, uint64_t sequence) const;
 
-  // To be called after publishing something that the peer may wait for: wakes the peer if it sleeps.
+  // To be called after publishing something that the peer may wait for: wakes the peer if it sleeps and waits
+  // for me.
   void ring(size_t peer) const;
-  void announce_sleep() const;
+  // Only that peer is to wake me; without one, anyone.
+  void announce_sleep(std::optional<size_t> peer) const;
   void announce_waking() const;
 
  private:
@@ -53,6 +61,7 @@ class LocalHost {
   std::shared_ptr<const void> keep_alive_;
   std::vector<int32_t> index_of_;  // [world rank], up to the highest rank on this host
   std::vector<uint64_t> sequences_;
+  std::vector<int32_t> numa_nodes_;  // as the ranks said at init
 };
 
 }  // namespace rueda::backend

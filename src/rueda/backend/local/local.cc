@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
 
 #if defined(__x86_64__)
@@ -58,10 +59,18 @@ void LocalBackend::start(const Call& call) {
   if (!broken_.is_ok()) return end(broken_);
   ++calls_;
   call_.parity = calls_ % 2;
+  call.note(Activity::kTransfer);
+  if (Gathered::suits(call_)) {
+    how_ = name_of(LocalAlgorithm::kGathered);
+    gathered_.begin(call_);
+    state_ = CallState::kGathering;
+    return;
+  }
+  call_.meet_all();
+  missing_ = call_.peers.size();
   const bool reduces = call.spec.what == Collective::kAllreduce || call.spec.what == Collective::kBarrier;
   work_ = reduces ? static_cast<LocalWork*>(&reduction_) : &exchange_;
   work_->begin(call_);
-  call.note(Activity::kTransfer);
   state_ = CallState::kWaitingForBuffer;
 }
 
@@ -76,9 +85,11 @@ bool LocalBackend::advance() {
     case CallState::kRunning:
       return run();
     case CallState::kLeaving:
-      if (!call_.have_left()) return false;
+      if (call_.one_inside() != nullptr) return false;
       end(Status::ok());
       return true;
+    case CallState::kGathering:
+      return run_gathered();
   }
   return false;
 }
@@ -136,12 +147,42 @@ bool LocalBackend::run() {
   return true;
 }
 
-// A post with the same sequence but another generation announces a cancelled call of the peer, which will use
-// that sequence again.
-bool LocalBackend::have_arrived() const {
-  return std::ranges::all_of(call_.peers, [&](const LocalPeer& peer) {
-    return load_shared(call_.post_of(peer).arrived) == arrival_of(peer.sequence, call_.call.generation);
-  });
+bool LocalBackend::run_gathered() {
+  const LocalTurn turn = gathered_.advance();
+  if (turn == LocalTurn::kOver) end(Status::ok());
+  if (turn == LocalTurn::kFailed)
+    end({Code::kInternal, "ranks of this host announced different sizes of one call; please report it."});
+  return turn != LocalTurn::kWaits;
+}
+
+// The last peer first: ranks mostly go on in ascending order, so when it has come, the others have, too.
+bool LocalBackend::have_arrived() {
+  while (missing_ > 0 && call_.has_arrived(call_.peers[missing_ - 1])) --missing_;
+  return missing_ == 0;
+}
+
+// The rank, as an index on the host, without which the call cannot go on; none if several may move it.
+std::optional<size_t> LocalBackend::waits_for() const {
+  // Few ranks that pass chunks are better off awake: 8 ranks on 2 cores took 0.67 ms for 1 MiB when each
+  // arrival woke them, and 1.1 ms when only the last one did.
+  const bool passes_chunks = state_ != CallState::kGathering && !work_->is_inline();
+  if (passes_chunks && call_.ranks() <= kMostDirectRanks) return std::nullopt;
+  switch (state_) {
+    case CallState::kIdle:
+    case CallState::kRunning:
+      return std::nullopt;
+    case CallState::kWaitingForBuffer:
+      return one_shot_users_[call_.parity].one_left(*host_);
+    case CallState::kPosted:
+      return missing_ > 0 ? std::optional(call_.peers[missing_ - 1].index) : std::nullopt;
+    case CallState::kLeaving: {
+      const LocalPeer* const peer = call_.one_inside();
+      return peer == nullptr ? std::nullopt : std::optional(peer->index);
+    }
+    case CallState::kGathering:
+      return gathered_.waits_for();
+  }
+  return std::nullopt;
 }
 
 void LocalBackend::end(const Status& status) {
@@ -153,8 +194,13 @@ void LocalBackend::end(const Status& status) {
 bool LocalBackend::prepare_sleep() {
   if (!finished_.empty()) return false;
   if (state_ == CallState::kIdle) return true;
-  host_->announce_sleep();
-  return !advance();
+  // Bounded: each round has found that the rank has come for which the round before wanted to wait.
+  for (;;) {
+    const std::optional<size_t> awaited = waits_for();
+    host_->announce_sleep(awaited);
+    if (advance()) return false;
+    if (waits_for() == awaited) return true;
+  }
 }
 
 void LocalBackend::wake_up() { host_->announce_waking(); }
@@ -162,7 +208,8 @@ void LocalBackend::wake_up() { host_->announce_waking(); }
 // No buffer has been written to yet, because that begins only when all members have announced the call.
 void LocalBackend::cancel(CallId, std::span<const int32_t>) {
   if (state_ == CallState::kIdle) return;  // the call has failed already
-  RUEDA_CHECK(state_ == CallState::kWaitingForBuffer || state_ == CallState::kPosted,
+  RUEDA_CHECK(state_ == CallState::kWaitingForBuffer || state_ == CallState::kPosted ||
+                  state_ == CallState::kGathering,
               "a call that all members have started cannot be cancelled");
   for (const LocalPeer& peer : call_.peers) host_->return_sequence(peer.index);
   if (state_ == CallState::kPosted && !work_->is_inline())

@@ -14,12 +14,24 @@ void LocalCall::assign(const Call& next) {
                 return s.input == nullptr && s.count > 0;
               });
   peers.clear();
-  for (Rank member = 0; member < call.group->size(); ++member) {
-    if (member == me()) continue;
-    peers.push_back(
-        {.index = static_cast<size_t>(host->index_of(call.group->members[member])), .member = member});
+}
+
+void LocalCall::meet(std::span<const Rank> members) {
+  for (const Rank member : members) {
+    const auto index = static_cast<size_t>(host->index_of(call.group->members[static_cast<size_t>(member)]));
+    peers.push_back({.index = index, .member = member, .sequence = host->next_sequence(index)});
   }
-  for (LocalPeer& peer : peers) peer.sequence = host->next_sequence(peer.index);
+}
+
+void LocalCall::meet_all() {
+  for (Rank member = 0; member < call.group->size(); ++member)
+    if (member != me()) meet(std::span(&member, 1));
+}
+
+// A post with the same sequence but another generation announces a cancelled call of the peer, which will use
+// that sequence again.
+bool LocalCall::has_arrived(const LocalPeer& peer) const {
+  return load_shared(post_of(peer).arrived) == arrival_of(peer.sequence, call.generation);
 }
 
 void LocalCall::tell(const LocalPeer& peer, uint64_t Progress::*field, uint64_t chunks) const {
@@ -38,9 +50,10 @@ void LocalCall::leave() const {
   }
 }
 
-bool LocalCall::have_left() const {
-  return std::ranges::all_of(
+const LocalPeer* LocalCall::one_inside() const {
+  const auto one = std::ranges::find_if_not(
       peers, [&](const LocalPeer& peer) { return host->has_finished(peer.index, peer.sequence); });
+  return one == peers.end() ? nullptr : &*one;
 }
 
 bool LocalCall::show_addresses(bool with_outputs) const {
@@ -69,9 +82,10 @@ std::byte* LocalCall::output_of(size_t segment, size_t element_at) const {
   return static_cast<std::byte*>(segments.segments()[segment].output) + element_at * element;
 }
 
-bool BufferUsers::are_done(const LocalHost& host) const {
-  return std::ranges::all_of(users_,
-                             [&](const User& user) { return host.has_finished(user.index, user.sequence); });
+std::optional<size_t> BufferUsers::one_left(const LocalHost& host) const {
+  const auto one = std::ranges::find_if_not(
+      users_, [&](const User& user) { return host.has_finished(user.index, user.sequence); });
+  return one == users_.end() ? std::nullopt : std::optional(one->index);
 }
 
 void BufferUsers::note(const LocalCall& call) {

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -23,14 +25,18 @@ struct LocalCall {
   LocalHost* host = nullptr;
   Call call;
   SegmentList segments;
-  std::vector<LocalPeer> peers;  // the other members, in rank order
+  std::vector<LocalPeer> peers;  // the members that I meet; all others in rank order, unless it is gathered
   size_t element = 0;            // bytes
   bool must_load = false;        // my contribution differs from my input, or I have no input
   size_t parity = 0;             // of my one-shot buffer and table
 
-  void assign(const Call& next);
+  void assign(const Call& next);  // with no peers yet
+  // Adds these members, with the next sequence of each.
+  void meet(std::span<const Rank> members);
+  void meet_all();
+  [[nodiscard]] bool has_arrived(const LocalPeer& peer) const;
   [[nodiscard]] Rank me() const { return call.group->me; }
-  [[nodiscard]] size_t ranks() const { return peers.size() + 1; }
+  [[nodiscard]] size_t ranks() const { return call.group->members.size(); }
   [[nodiscard]] const Post& post_of(const LocalPeer& peer) const {
     return host->mailbox_of(peer.index).posts[peer.sequence % 2];
   }
@@ -40,7 +46,8 @@ struct LocalCall {
   void tell(const LocalPeer& peer, uint64_t Progress::*field, uint64_t chunks) const;
   void tell_all(uint64_t Progress::*field, uint64_t chunks) const;
   void leave() const;  // I have stopped reading the memory of the others
-  [[nodiscard]] bool have_left() const;
+  // One of the others that may still read my memory; none if all have stopped.
+  [[nodiscard]] const LocalPeer* one_inside() const;
   // Whether my inputs lie in my arena, and with_outputs my outputs as well. Shows the others where, if so.
   bool show_addresses(bool with_outputs) const;
   [[nodiscard]] std::byte* output_of(size_t segment, size_t element_at) const;
@@ -50,7 +57,8 @@ struct LocalCall {
 // The peers that may still read a shared buffer of this rank.
 class BufferUsers {
  public:
-  [[nodiscard]] bool are_done(const LocalHost& host) const;
+  [[nodiscard]] bool are_done(const LocalHost& host) const { return !one_left(host); }
+  [[nodiscard]] std::optional<size_t> one_left(const LocalHost& host) const;  // index on the host
   void note(const LocalCall& call);
   void clear() { users_.clear(); }
 

@@ -24,8 +24,13 @@ constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM"; sent with the memory
 
 }  // namespace
 
-ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, Poller& poller, Outcome& outcome)
-    : name_(name), socket_(std::move(socket)), poller_(poller), outcome_(outcome), requests_(outcome) {
+ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, Surroundings around)
+    : name_(name),
+      socket_(std::move(socket)),
+      poller_(around.poller),
+      outcome_(around.outcome),
+      busy_(around.busy),
+      requests_(around.outcome) {
   // Not EPOLLOUT: when the peer reads our doorbell, the free room would wake us.
   const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
   if (!status.is_ok()) {
@@ -93,15 +98,28 @@ void ShmChannel::begin(RingMapping mapping, bool is_creator) {
 
 void ShmChannel::send(Ticket ticket, std::span<const std::byte> bytes) {
   requests_.post(SendRequest{ticket, bytes});
+  become_busy();
 }
 
 void ShmChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
   requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
+  become_busy();
 }
 
 void ShmChannel::recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) {
   requests_.post(
       RecvRequest{.ticket = ticket, .bytes = bytes, .unit_bytes = unit_bytes, .consumer = &consumer});
+  become_busy();
+}
+
+void ShmChannel::become_busy() {
+  if (std::exchange(is_busy_, true)) return;
+  busy_.push_back(this);
+}
+
+bool ShmChannel::stays_busy() {
+  is_busy_ = !requests_.is_ended() && (is_hung_up_ || !requests_.sends.empty() || !requests_.recvs.empty());
+  return is_busy_;
 }
 
 bool ShmChannel::progress() {
@@ -259,6 +277,7 @@ void ShmChannel::on_socket() {
     if (got < static_cast<ssize_t>(doorbells.size())) break;
   }
   watch_.ready = 0;
+  if (is_hung_up_) become_busy();
 }
 
 void ShmChannel::lose_if_broken() {

@@ -16,8 +16,14 @@ namespace rueda::transport {
 
 class ShmChannel final : public Endpoint {
  public:
-  // A dialer is up when it has the memory that the other end creates.
-  ShmChannel(ChannelName name, UniqueFd socket, Poller& poller, Outcome& outcome);
+  // A dialer is up when it has the memory that the other end creates. busy: where the channel lists itself when
+  // it has something to do; who looks at the list removes it when stays_busy() denies.
+  struct Surroundings {
+    Poller& poller;
+    Outcome& outcome;
+    std::vector<ShmChannel*>& busy;
+  };
+  ShmChannel(ChannelName name, UniqueFd socket, Surroundings around);
   ~ShmChannel() override;
 
   void offer_memory(size_t ring_bytes);  // the accepting end
@@ -27,6 +33,9 @@ class ShmChannel final : public Endpoint {
   void recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consumer& consumer) override;
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
 
+  // Whether progress() and fall_asleep() may have anything to do. A job has many more channels than it uses
+  // at a time, and looking at all of them would cost each rank time that grows with their number.
+  bool stays_busy();
   bool progress();     // true if anything moved; no system call
   void on_socket();    // to be called after the poller was polled
   bool fall_asleep();  // false: there is work. In both cases wake_up() comes before the next progress().
@@ -50,12 +59,15 @@ class ShmChannel final : public Endpoint {
   void watch_process();
   void lose(const Status& why);
   void lose_if_broken();
+  void become_busy();
 
   ChannelName name_;
   UniqueFd socket_, process_;
   Poller& poller_;
   Watch watch_, process_watch_;
   Outcome& outcome_;
+  std::vector<ShmChannel*>& busy_;
+  bool is_busy_ = false;  // listed there
   Requests requests_;
   bool is_up_ = false;
   bool is_hung_up_ = false;

@@ -131,7 +131,8 @@ class SharedMemoryTransport final : public Transport {
     bool is_moved = false;
     if (was_asleep || !wanted_.empty() || !board_.is_over() || ++rounds_since_poll_ >= kRoundsPerPoll)
       is_moved = look_outside();
-    for (ShmChannel* channel : order_) is_moved |= channel->progress();
+    for (size_t i = 0; i < busy_.size(); ++i) is_moved |= busy_[i]->progress();  // it may grow meanwhile
+    std::erase_if(busy_, [](ShmChannel* channel) { return !channel->stays_busy(); });
     return outcome_.hand_over(done) || is_moved;
   }
 
@@ -141,7 +142,7 @@ class SharedMemoryTransport final : public Transport {
     is_asleep_ = true;
     bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work() &&
                    !board_.has_work();
-    for (ShmChannel* channel : order_) is_idle = is_idle && channel->fall_asleep();
+    for (ShmChannel* channel : busy_) is_idle = is_idle && channel->fall_asleep();
     if (!is_idle) {
       is_asleep_ = false;
       wake_up();
@@ -164,7 +165,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   void wake_up() {
-    for (ShmChannel* channel : order_) channel->wake_up();
+    for (ShmChannel* channel : busy_) channel->wake_up();
   }
 
   [[nodiscard]] size_t ring_bytes(uint16_t channel) const {
@@ -174,12 +175,17 @@ class SharedMemoryTransport final : public Transport {
   // Looks at the sockets: doorbells, closed connections, new connections.
   bool look_outside() {
     rounds_since_poll_ = 0;
-    poller_->poll();
+    const bool has_events = poller_->poll();
     bool is_moved = connector_.progress(monotonic_now());
     for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
     is_moved |= board_.progress();
-    for (ShmChannel* channel : order_) channel->on_socket();
+    if (!has_events && channels_up_ == order_.size() && wanted_.empty()) return is_moved;
+    channels_up_ = 0;
+    for (ShmChannel* channel : order_) {
+      channel->on_socket();
+      if (channel->is_up() || channel->is_ended()) ++channels_up_;
+    }
     std::erase_if(wanted_, [this](const ChannelName& name) { return endpoint(name.peer, name.channel); });
     return is_moved;
   }
@@ -194,7 +200,8 @@ class SharedMemoryTransport final : public Transport {
     if (connected.name.channel == kBoardChannel)
       return board_.adopt(connected.name.peer, std::move(connected.fd));
     if (channels_.contains(connected.name)) return;  // a channel comes up once; a second connection is closed
-    auto channel = std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), *poller_, outcome_);
+    auto channel = std::make_unique<ShmChannel>(connected.name, std::move(connected.fd),
+                                                ShmChannel::Surroundings{*poller_, outcome_, busy_});
     if (!connected.is_dialer) channel->offer_memory(ring_bytes(connected.name.channel));
     order_.push_back(channel.get());
     channels_[connected.name] = std::move(channel);
@@ -206,7 +213,8 @@ class SharedMemoryTransport final : public Transport {
   Outcome outcome_;
   Connector connector_;
   std::map<ChannelName, std::unique_ptr<ShmChannel>> channels_;
-  std::vector<ShmChannel*> order_;
+  std::vector<ShmChannel*> order_, busy_;
+  size_t channels_up_ = 0;
   Board board_;
   std::set<ChannelName> wanted_;  // not up yet
   int rounds_since_poll_ = 0;
