@@ -1,0 +1,46 @@
+#include "launch/boards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace rueda::launch {
+
+Result<Variables> Boards::make(int32_t number, const std::string& folder) {
+  const std::string path = fmt::format("{}/board.{}", folder, number);
+  Result<status::ElasticBoard> made = status::ElasticBoard::make(path);
+  if (!made.is_ok()) return made.status();
+  boards_.emplace(number, Board{std::move(made).value()});
+  return Variables{{status::kBoardVariable, path}};
+}
+
+std::optional<BoardReport> Boards::write(const ViewChangeFor& change) {
+  const auto found = boards_.find(change.rank);
+  if (found == boards_.end()) return std::nullopt;
+  Board& one = found->second;
+  one.board.write(change.change);
+  one.unanswered.reset();
+  if (change.change.phase == status::ViewChange::Phase::kProposed) one.unanswered = change.change.round;
+  if (change.change.phase != status::ViewChange::Phase::kAsked) return std::nullopt;
+  return BoardReport{.rank = change.rank, .round = change.change.round, .commit = one.board.commit()};
+}
+
+std::vector<BoardReport> Boards::answers() {
+  std::vector<BoardReport> answers;
+  for (auto& [number, one] : boards_) {
+    const int answer = one.unanswered ? one.board.answer(*one.unanswered) : 0;
+    if (answer == 0) continue;
+    answers.push_back({.rank = number,
+                       .round = *one.unanswered,
+                       .commit = one.board.commit(),
+                       .answer = static_cast<int8_t>(answer)});
+    one.unanswered.reset();
+  }
+  return answers;
+}
+
+bool Boards::are_awaited() const {
+  return std::ranges::any_of(boards_, [](const auto& one) { return one.second.unanswered.has_value(); });
+}
+
+}  // namespace rueda::launch
