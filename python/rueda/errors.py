@@ -22,6 +22,10 @@ class HorovodInternalError(RuntimeError):
     """
 
 
+class RuedaError(RuntimeError):
+    """The engine could not do what it was asked; the text is one sentence."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The hosts of an elastic job changed; `skip_sync`: the state need not be sent again."""
 
