@@ -371,9 +371,10 @@ def elastic_join(commit: int, digest: bytes, timeout_s: float) -> View:
         if raised:
             raise raised[0]
         raise errors.RuedaError(last_error())
-    found = json.loads(_text(_elastic_view()))
-    lists = {name: tuple(found.pop(name)) for name in ("holders", "joined", "lost")}
-    return View(**found, **lists)
+    found: dict[str, Any] = json.loads(_text(_elastic_view()))
+    for name in ("holders", "joined", "lost"):
+        found[name] = tuple(found[name])
+    return View(**found)
 
 
 def elastic_committed(commit: int) -> None:

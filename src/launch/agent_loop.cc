@@ -214,7 +214,7 @@ void AgentLoop::tick(Nanos now) {
     query_.reset();
   }
   send_all_metrics(now);
-  for (const BoardReport& report : boards_.answers()) send(MessageType::kBoard, encode(report));
+  for (const BoardReport& report : boards_.answers(now)) send(MessageType::kBoard, encode(report));
   start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }

@@ -20,18 +20,23 @@ std::optional<BoardReport> Boards::write(const ViewChangeFor& change) {
   Board& one = found->second;
   one.board.write(change.change);
   one.unanswered.reset();
-  if (change.change.phase == status::ViewChange::Phase::kProposed) one.unanswered = change.change.round;
+  if (change.change.phase == status::ViewChange::Phase::kProposed) one.unanswered = change.change;
+  one.reached = 0;
   if (change.change.phase != status::ViewChange::Phase::kAsked) return std::nullopt;
   return BoardReport{.rank = change.rank, .round = change.change.round, .commit = one.board.commit()};
 }
 
-std::vector<BoardReport> Boards::answers() {
+std::vector<BoardReport> Boards::answers(Nanos now) {
   std::vector<BoardReport> answers;
   for (auto& [number, one] : boards_) {
-    const int answer = one.unanswered ? one.board.answer(*one.unanswered) : 0;
+    if (!one.unanswered) continue;
+    int answer = one.board.answer(one.unanswered->round);
+    const bool is_there = one.board.commit() >= one.unanswered->commit;
+    if (is_there && one.reached == 0) one.reached = now;
+    if (answer == 0 && is_there && now - one.reached >= kAnswerTime) answer = -1;
     if (answer == 0) continue;
     answers.push_back({.rank = number,
-                       .round = *one.unanswered,
+                       .round = one.unanswered->round,
                        .commit = one.board.commit(),
                        .answer = static_cast<int8_t>(answer)});
     one.unanswered.reset();

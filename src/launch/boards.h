@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "launch/agent_messages.h"
+#include "rueda/base/clock.h"
 #include "rueda/status/elastic_board.h"
 
 namespace rueda::launch {
+
+inline constexpr Nanos kAnswerTime = 20 * kMillisecond;  // from a commit to the answer; usually microseconds
 
 // One thread.
 class Boards {
@@ -21,14 +24,18 @@ class Boards {
 
   // Writes what the launcher says. Returns what it is to be told at once.
   std::optional<BoardReport> write(const ViewChangeFor& change);
-  // The answers to proposals that have come since.
-  std::vector<BoardReport> answers();
+  // The answers to proposals that have come since. A process that holds the proposed commit and does not
+  // answer had gone on before it could see the proposal. It answers no more, because it needs those that wait
+  // there, so this answers for it: too late. A process that was only slow to answer then waits for nothing,
+  // and sees the next proposal.
+  std::vector<BoardReport> answers(Nanos now);
   [[nodiscard]] bool are_awaited() const;  // answers
 
  private:
   struct Board {
     status::ElasticBoard board;
-    std::optional<uint16_t> unanswered{};  // the round that is proposed on it
+    std::optional<status::ViewChange> unanswered{};  // the proposal
+    Nanos reached = 0;                               // when the process was first seen at its commit
   };
   std::map<int32_t, Board> boards_;
 };

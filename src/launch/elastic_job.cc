@@ -47,8 +47,13 @@ void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Plac
   for (size_t i = 0; i < placements.size(); ++i) {
     // Both fill one host after the other.
     const Slots::Place place = slots_.take(now).value();
-    processes_.push_back({.place = place, .uid = uid_of(place), .started = now, .after = 1});
+    add(place, now).after = 1;
   }
+}
+
+ElasticJob::Process& ElasticJob::add(const Slots::Place& place, Nanos now) {
+  numbers_.emplace(uid_of(place), static_cast<int>(processes_.size()));
+  return processes_.emplace_back(Process{.place = place, .uid = uid_of(place), .started = now});
 }
 
 Status ElasticJob::open(std::unique_ptr<membership::Register> views, Nanos now) {
@@ -75,9 +80,8 @@ Variables ElasticJob::variables_of(int number) const {
 }
 
 std::optional<int> ElasticJob::number_of(const Uid& uid) const {
-  const auto at = std::ranges::find(processes_, uid, &Process::uid);
-  if (at == processes_.end()) return std::nullopt;
-  return static_cast<int>(at - processes_.begin());
+  const auto at = numbers_.find(uid);
+  return at == numbers_.end() ? std::nullopt : std::optional(at->second);
 }
 
 bool ElasticJob::has_member_ended_well() const {
@@ -161,8 +165,8 @@ void ElasticJob::offer_reached() {
   let_go();
 }
 
-// Processes whose slots are gone leave at the next commit; those that are no members end now. If no member
-// would stay, they wait until others have joined, or the state would be lost.
+// Processes whose slots are gone leave at the next commit; those that never were members end now. If no
+// member would stay, they wait until others have joined, or the state would be lost.
 void ElasticJob::let_go() {
   const View& view = proposer_.view();
   const auto has_place = [this](const Member& one) {
@@ -173,7 +177,9 @@ void ElasticJob::let_go() {
     Process& process = processes_[number];
     if (process.has_ended || slots_.is_offered(process.place)) continue;
     const bool is_member = view.rank_of(process.uid) >= 0;
-    if (!is_member && !std::exchange(process.is_told_to_end, true)) effects_.end(static_cast<int>(number));
+    const bool ends_by_itself = is_member || process.after > 0;  // it hears that it was excluded
+    if (!ends_by_itself && !std::exchange(process.is_told_to_end, true))
+      effects_.end(static_cast<int>(number));
     if (is_member && does_one_stay) proposer_.on_leaving(process.uid);
   }
 }
@@ -295,8 +301,7 @@ void ElasticJob::fill_slots(Nanos now) {
     const std::optional<Slots::Place> place = slots_.take(now);
     if (!place) return;
     const auto number = static_cast<int>(processes_.size());
-    processes_.push_back({.place = *place, .uid = uid_of(*place), .started = now});
-    effects_.say(fmt::format("process {} is started as number {}", processes_.back().uid, number));
+    effects_.say(fmt::format("process {} is started as number {}", add(*place, now).uid, number));
     effects_.start(place->host, variables_of(number));
   }
 }

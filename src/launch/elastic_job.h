@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,6 +75,7 @@ class ElasticJob {
     Nanos stopped = 0;  // since when; 0: it is not
     bool has_ended = false, has_failed = false, is_told_to_end = false;
   };
+  Process& add(const Slots::Place& place, Nanos now);
   [[nodiscard]] std::optional<int> number_of(const membership::Uid& uid) const;
   [[nodiscard]] bool has_member_ended_well() const;
   void hear(Nanos now);
@@ -103,6 +105,7 @@ class ElasticJob {
   std::vector<HostSlots> wanted_, offered_;  // as the script says; of these, those with agents
   std::string discovery_trouble_;            // what was said about it last
   std::vector<Process> processes_;           // by number
+  std::map<membership::Uid, int> numbers_;   // of processes
   std::string verdict_, awaited_;
   bool is_ended_told_ = false;  // of this view
   bool is_over_ = false;

@@ -3,11 +3,13 @@ is told in the variable TEST_ACTIONS. Each line that it prints is JSON.
 
 TEST_ACTIONS: {uid: {"kill_at": commit, "while": "allreduce" | "join" | "init" | "step"}}, where "join" and
 "init" mean the first after that commit. TEST_END: [view, commits]: it ends when it has made so many commits
-in this view or a later one. "stops": it is stopped rather than killed.
+in this view or a later one. "stops": it is stopped rather than killed. TEST_HOSTS:
+{view: text}: when this view begins, its rank 0 writes the text into TEST_HOSTS_FILE.
 """
 
 import json
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -20,6 +22,7 @@ from rueda import _core, errors
 UID = os.environ.get("RUEDA_ELASTIC_UID", "")
 ACTION = json.loads(os.environ.get("TEST_ACTIONS", "{}")).get(UID, {})
 END_VIEW, END_COMMITS = json.loads(os.environ.get("TEST_END", "[2, 20]"))
+HOSTS = json.loads(os.environ.get("TEST_HOSTS", "{}"))
 ELEMENTS = int(os.environ.get("TEST_ELEMENTS", "1000"))
 DIGEST = ACTION.get("digest", "model").encode()
 
@@ -53,6 +56,9 @@ class Training:
 
     def enter(self, view):
         hvd.init()
+        hosts = HOSTS.get(str(1 if view is None else view.number))
+        if hosts and hvd.rank() == 0:
+            pathlib.Path(os.environ["TEST_HOSTS_FILE"]).write_text(hosts)
         if view is None:
             return
         if self.spans:

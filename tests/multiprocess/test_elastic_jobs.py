@@ -158,7 +158,7 @@ def test_a_process_that_is_stopped_is_killed_and_the_others_go_on():
 
 def test_a_spare_takes_the_place_of_a_lost_rank_at_once():
     job = Job("-np", 2, "--min-np", 2, "-H", "localhost:3", "--spares", 1,
-              actions=killed("localhost:0#0", 20000, "step"))  # fmt: skip
+              actions=killed("localhost:0#0", 5, "step"))  # fmt: skip
     assert job.status == 0, job.err
     assert {(one["uid"], one["rank"]) for one in job.views(2)} == {("localhost:1#0", 0), ("localhost:2#0", 1)}
 
@@ -174,8 +174,14 @@ def discovery(folder, *answers):
 
 
 def test_hosts_that_a_script_finds_join_and_those_that_go_leave_at_a_commit(tmp_path):
-    calls = ["echo localhost:2"] * 3 + ["echo localhost:3"] * 6 + ["echo localhost"]
-    job = Job("-np", 2, "--min-np", 1, *discovery(tmp_path, *calls), "--slots", 2, end=(3, 20))
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:2\n")
+    variables = {
+        "TEST_HOSTS_FILE": str(hosts),
+        "TEST_HOSTS": json.dumps({"1": "localhost:3\n", "2": "\n localhost\n"}),
+    }
+    script = ["--host-discovery-script", f"cat {hosts}", "--slots", 2]
+    job = Job("-np", 2, "--min-np", 1, *script, end=(3, 20), env=variables)
     assert job.status == 0, job.err
     assert all(one["size"] == 3 and one["joined"] == [2] for one in job.views(2))
     assert [one["uid"] for one in job.all("interrupt") if one["leave"]] == ["localhost:2#0"]

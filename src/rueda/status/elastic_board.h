@@ -5,7 +5,8 @@
 // notes whether it saw the proposal in time. When all did, the launcher confirms it. A member that has
 // reached the commit meanwhile waits there for the answer; if one was too far already, the proposal is
 // withdrawn, and a later commit follows. No member can wait in vain: members are at most one commit apart,
-// and one that waits has contributed all that the others need to come there.
+// one that waits has contributed all that the others need to come there, and for one that has come there and
+// gone on before it could see the proposal, its agent answers (launch/boards.h).
 #pragma once
 
 #include <atomic>
