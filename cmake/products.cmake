@@ -15,12 +15,12 @@ if(capi_sources)
   rueda_module_test(capi rueda rueda_flags)
 endif()
 
-# The launcher and the command-line tool use base, store and status only: no core, no framework.
+# The launcher and the command-line tool use base, store, membership and status only: no core, no framework.
 file(GLOB_RECURSE launch_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/launch/*.cc)
 file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
 if(launch_sources)
   add_library(rueda_launch STATIC ${launch_sources})
-  target_link_libraries(rueda_launch PUBLIC rueda_store rueda_status rueda_fmt)
+  target_link_libraries(rueda_launch PUBLIC rueda_store rueda_membership rueda_status rueda_fmt)
   rueda_module_test(launch rueda_launch)
 endif()
 # What a training step computes and exchanges: the command knows it, and what simulates a job may.

@@ -131,6 +131,45 @@ RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its
  * until the next call of this thread. */
 RUEDA_API const char* rueda_describe(void);
 
+/* ---- elastic jobs (`rueda run --min-np`) ---- */
+
+/* The members of such a job change from view to view: numbered lists of processes. The processes that are
+ * started first belong to view 1, and rueda_init works for them as in other jobs. After a loss, operations
+ * fail with RUEDA_PEER_LOST on all survivors, and so do later inits of this view. A process then calls
+ * rueda_shutdown, rueda_elastic_join and rueda_init, and has another rank, in a world of another size,
+ * without a restart. rueda_init of a process that belongs to no view joins the next one by itself, with no
+ * commit. */
+typedef struct rueda_elastic_join_options {
+  uint32_t struct_size;
+  int32_t reserved; /* 0 */
+  int64_t commit;   /* the newest state that this process holds, as it numbers its commits; -1: none */
+  const void*
+      digest; /* of the names, shapes and types of its state; processes with another one cannot join */
+  uint64_t digest_bytes;           /* 256 at most; 0: it says nothing */
+  double timeout_s;                /* 0: --elastic-timeout */
+  int32_t (*is_interrupted)(void); /* as in rueda_init_options; NULL = nothing interrupts it */
+} rueda_elastic_join_options;
+/* Not in an epoch: waits until the launcher has decided the next view, and fails if it goes on without this
+ * process, or if there is none in time. */
+RUEDA_API int rueda_elastic_join(const rueda_elastic_join_options* options);
+RUEDA_API int rueda_is_elastic(void);
+/* The view that was joined last, as JSON: {"number": 2, "rank": 0, "size": 3, "commit": 41, "holders": [0,
+ * 2], "joined": [2], "lost": ["b:1#0"]}. commit: the newest that a member holds, -1: none; holders: the ranks
+ * that hold it. "{}" before the first join. Valid until this thread next calls a function that returns a
+ * text. */
+RUEDA_API const char* rueda_elastic_view(void);
+/* This process holds the commit with this number; all members commit equally often. Returns at once, except
+ * at a commit at which the members may be about to leave the view: then when it is known. */
+RUEDA_API void rueda_elastic_committed(int64_t commit);
+typedef struct rueda_elastic_news_info {
+  uint32_t struct_size;
+  int32_t are_hosts_added, are_hosts_removed;
+  int32_t does_leave; /* this process does not belong to the next view */
+  int64_t at_commit;  /* all members leave the view when they hold this commit; -1: they stay */
+} rueda_elastic_news_info;
+/* What the launcher has said; never blocks. */
+RUEDA_API int rueda_elastic_news(rueda_elastic_news_info* news);
+
 /* ---- process sets ---- */
 
 /* Collective over all ranks of the world, in the same order on each of them. *id: the id of the new set. */

@@ -9,6 +9,7 @@ or wrapped by the caller, and pointers travel inside prepared structs or as `c_v
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from ctypes import (
     CFUNCTYPE,
@@ -26,7 +27,9 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
+
+from rueda import errors, interruption
 
 (
     OK,
@@ -116,6 +119,32 @@ class Request(Structure):
         ("numbered_at", c_int64),
         ("ready_is_stream", c_int64),
         ("wire", c_int64),
+    ]
+
+
+class ElasticJoinOptions(Structure):
+    """rueda_elastic_join_options"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_int32),
+        ("commit", c_int64),
+        ("digest", c_char_p),
+        ("digest_bytes", c_uint64),
+        ("timeout_s", c_double),
+        ("is_interrupted", IsInterrupted),
+    ]
+
+
+class ElasticNewsInfo(Structure):
+    """rueda_elastic_news_info"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("are_hosts_added", c_int32),
+        ("are_hosts_removed", c_int32),
+        ("does_leave", c_int32),
+        ("at_commit", c_int64),
     ]
 
 
@@ -219,12 +248,18 @@ start_timeline = _typed(slow, "start_timeline", c_int, c_char_p, c_int)
 stop_timeline = _typed(slow, "stop_timeline", c_int)
 write_flight_record = _typed(slow, "write_flight_record", c_int, c_char_p)
 
+_is_elastic = _typed(fast, "is_elastic", c_int)
+_elastic_join = _typed(slow, "elastic_join", c_int, POINTER(ElasticJoinOptions))
+_elastic_committed = _typed(slow, "elastic_committed", None, c_int64)
+_elastic_news = _typed(fast, "elastic_news", c_int, POINTER(ElasticNewsInfo))
+
 # These return text. It is copied at once: the pointer is valid until the thread's next call of the library.
 _last_error = _typed(fast, "last_error", c_char_p)
 _error = _typed(fast, "error", c_char_p, c_int64)
 _describe = _typed(fast, "describe", c_char_p)
 _metrics = _typed(fast, "metrics", c_char_p)
 _stacks = _typed(slow, "stacks", c_char_p)
+_elastic_view = _typed(fast, "elastic_view", c_char_p)
 _version = _typed(fast, "version", c_char_p)
 _log = _typed(fast, "log", None, c_int, c_char_p)
 
@@ -298,3 +333,65 @@ def log(level: int, text: str) -> None:
 
 def _text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
+
+
+class View(NamedTuple):
+    """The members of an elastic job, as this process sees them."""
+
+    number: int
+    rank: int  # -1: this process does not belong to it, nor to any later view
+    size: int
+    commit: int  # the newest that a member holds; -1: none
+    holders: tuple[int, ...]  # the ranks that hold it
+    joined: tuple[int, ...]  # the ranks that are new in this view
+    lost: tuple[str, ...]  # the uids of the last view that are gone
+
+
+class News(NamedTuple):
+    """What the launcher of an elastic job has said."""
+
+    hosts_added: bool
+    hosts_removed: bool
+    at_commit: int  # all members leave the view when they hold this commit; -1: they stay
+    leave: bool  # this process does not belong to the next view
+
+
+def is_elastic() -> bool:
+    """Whether this process belongs to a job of `rueda run --min-np`."""
+    return bool(_is_elastic())
+
+
+def elastic_join(commit: int, digest: bytes, timeout_s: float) -> View:
+    """Waits for the next view; this process is in no epoch. The next init takes part in the view.
+
+    commit: the newest state that this process holds, -1 for none. digest: of the names, shapes and types of
+    its state, at most 256 bytes. timeout_s: 0 means `--elastic-timeout`. Raises RuedaError with one sentence
+    if there is no view for this process, and what a handler of a signal raises meanwhile.
+    """
+    raised: list[BaseException] = []
+    is_interrupted = IsInterrupted(interruption.run_signal_handlers(raised))
+    options = ElasticJoinOptions(
+        ctypes.sizeof(ElasticJoinOptions), 0, commit, digest, len(digest), timeout_s, is_interrupted
+    )
+    if _elastic_join(ctypes.byref(options)) != OK:
+        if raised:
+            raise raised[0]
+        raise errors.RuedaError(last_error())
+    found: dict[str, Any] = json.loads(_text(_elastic_view()))
+    for name in ("holders", "joined", "lost"):
+        found[name] = tuple(found[name])
+    return View(**found)
+
+
+def elastic_committed(commit: int) -> None:
+    """This process holds this commit. Waits only where the members may be about to leave the view."""
+    _elastic_committed(commit)
+
+
+def elastic_news() -> News:
+    """What the launcher has said; never blocks."""
+    info = ElasticNewsInfo(ctypes.sizeof(ElasticNewsInfo))
+    _elastic_news(ctypes.byref(info))
+    return News(
+        bool(info.are_hosts_added), bool(info.are_hosts_removed), info.at_commit, bool(info.does_leave)
+    )

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "cli/words.h"
+#include "launch/host_discovery.h"
 #include "launch/job_runner.h"
 #include "launch/log_collector.h"
 #include "launch/pause.h"
@@ -121,6 +122,10 @@ int run_command(const Arguments& arguments) {
     return kUsageError;
   }
   options.output.log_dir = launch::local_log_dir(options.output.log_dir);
+  if (const Status found = launch::discover_first_hosts(options); !found.is_ok()) {
+    fmt::print(stderr, "rueda run: {}\n", found.why);
+    return 1;
+  }
   return run_tries(std::move(options));
 }
 

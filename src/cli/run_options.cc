@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "cli/config_file.h"
+#include "cli/elastic_options.h"
 #include "cli/job_hosts.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
@@ -36,6 +37,7 @@ struct Raw {
   bool is_mpi = false, is_gloo = false;
   launch::MpirunOptions mpirun;
   std::optional<std::string> mpi_args, binding_args;
+  ElasticWords elastic;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
 };
 
@@ -137,11 +139,7 @@ void add_ignored_options(CLI::App& app, Raw& raw) {
     };
     app.add_option_function<std::vector<std::string>>(name, note)->expected(values)->group("");
   };
-  const std::string fixed = "rueda run starts a fixed number of processes";
-  for (const char* name :
-       {"--max-np", "--max-num-proc", "--slots", "--slots-per-host", "--reset-limit", "--elastic-timeout"})
-    ignore(name, 1, fixed);
-  ignore("--blacklist-cooldown-range", 2, fixed);
+  ignore("--blacklist-cooldown-range", 2, "a slot that has failed rests for 1, 2, 4 ... 60 s");
 }
 
 void add_tuning_options(CLI::App& app, Raw& raw) {
@@ -218,13 +216,8 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
 
 // Options of horovodrun that are recognised only so that they can be refused with a reason.
 Status refuse_known(const std::vector<std::string>& options) {
-  constexpr std::array<std::string_view, 3> kElastic = {"--min-np", "--min-num-proc",
-                                                        "--host-discovery-script"};
   for (const std::string& word : options) {
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
-    if (std::ranges::find(kElastic, name) != kElastic.end())
-      return {Code::kUnsupported,
-              fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", name)};
     if (name == "--jsrun")
       return {
           Code::kUnsupported,
@@ -359,6 +352,8 @@ Status complete(Raw& raw) {
   set_style(raw);
   set_ssh(raw);
   if (Status status = set_mpirun(raw); !status.is_ok()) return status;
+  if (Status status = set_elastic(raw.elastic, raw.is_mpi, options, raw.without_effect); !status.is_ok())
+    return status;
   const Result<std::vector<launch::Placement>> places = launch::place_ranks(options.hosts, options.size);
   return places.is_ok() ? Status::ok() : places.status();
 }
@@ -373,6 +368,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments, const Ca
   add_job_options(app, raw);
   add_output_options(app, raw);
   add_tuning_options(app, raw);
+  add_elastic_options(app, raw.elastic);
   add_ignored_options(app, raw);
   Split split = split_command(app, arguments);
   if (Status known = refuse_known(split.options); !known.is_ok()) return known;

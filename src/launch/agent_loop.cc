@@ -29,6 +29,7 @@ constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the pipes of the ranks are 
 constexpr Nanos kPongInterval = kSecond;
 constexpr Nanos kMetricsInterval = 30 * kSecond;
 constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; everything is gone within 5 s
+constexpr Nanos kBoardTick = 2 * kMillisecond;
 constexpr Nanos kSweepTick = 20 * kMillisecond;
 constexpr Nanos kStartTurn = 50 * kMillisecond;  // time for starting ranks before the launcher is heard again
 
@@ -55,6 +56,58 @@ Status write_file(const std::string& path, std::string_view text) {
     return {Code::kUnavailable, fmt::format("cannot write {}: {}{}", path, std::strerror(errno),
                                             errno == EFBIG ? "; raise ulimit -f" : "")};
   return Status::ok();
+}
+
+void warn_launcher(const std::string& what) {
+  const std::string text = fmt::format("rueda agent: {}\n", what);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+Status write_private_files(const std::string& folder, const Job& job) {
+  if (Status status = write_file(folder + "/secret", job.secret); !status.is_ok()) return status;
+  return job.stage.empty() ? Status::ok() : write_file(folder + "/stage", job.stage);
+}
+
+// What the environments of all ranks have in common.
+Variables common_variables(const Job& job, const std::string& folder) {
+  Variables common;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry)
+    if (const char* equals = std::strchr(*entry, '=')) {
+      const std::string name(static_cast<const char*>(*entry), equals);
+      if (is_kept_by_agent(name)) common.emplace_back(name, equals + 1);
+    }
+  common.insert(common.end(), job.env.begin(), job.env.end());
+  common.emplace_back("RUEDA_SECRET_FILE", folder + "/secret");
+  common.emplace_back(status::kNewsVariable, folder + "/news");
+  if (!job.stage.empty()) common.emplace_back("RUEDA_STAGE_DIR", folder);
+  return common;
+}
+
+// out, err: where the output of the rank can be read.
+Result<pid_t> spawn_with_pipes(const Job& job, const Variables& variables, std::vector<int> cores,
+                               UniqueFd& out, UniqueFd& err) {
+  Result<std::string> path = find_program(job.argv.front(), value_of(variables, "PATH"), job.cwd);
+  if (!path.is_ok()) return path.status();
+  Result<Pipe> output = make_pipe();
+  Result<Pipe> errors = make_pipe();
+  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!output.is_ok()) return output.status();
+  if (!errors.is_ok()) return errors.status();
+  Result<pid_t> pid = spawn({.path = path.value(),
+                             .argv = job.argv,
+                             .env = to_environment(variables),
+                             .cwd = job.cwd,
+                             .in = null.get(),
+                             .out = output.value().write.get(),
+                             .err = errors.value().write.get(),
+                             .death_signal = SIGKILL,
+                             .cores = std::move(cores)});
+  if (!pid.is_ok()) return pid;
+  out = std::move(output.value().read);
+  err = std::move(errors.value().read);
+  set_nonblocking(out.get());
+  set_nonblocking(err.get());
+  return pid;
 }
 
 struct Addresses {
@@ -137,6 +190,7 @@ void AgentLoop::step() {
   if (query_) wake = std::min(wake, query_->until());
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
   if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
+  if (boards_.are_awaited()) wake = std::min(wake, monotonic_now() + kBoardTick);
   if (is_starting()) wake = 1;
   set.wait(Deadline::at(wake));
   tick(monotonic_now());
@@ -160,6 +214,7 @@ void AgentLoop::tick(Nanos now) {
     query_.reset();
   }
   send_all_metrics(now);
+  for (const BoardReport& report : boards_.answers(now)) send(MessageType::kBoard, encode(report));
   start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }
@@ -200,6 +255,10 @@ void AgentLoop::on_message(const AgentMessage& message) {
       if (!job.is_ok() || job_) return lose_launcher("the launcher sent a malformed or a second job");
       return start_job(std::move(job).value());
     }
+    case MessageType::kStartRank:
+    case MessageType::kEndRank:
+    case MessageType::kViewChange:
+      return on_elastic_message(message);
     case MessageType::kSignal:
       return on_launcher_signal(reader.get<int32_t>());
     case MessageType::kSignalled:
@@ -230,53 +289,35 @@ void AgentLoop::begin_query(const AgentMessage& message) {
   query_ = std::make_unique<RankStatusQuery>(std::move(question).value(), folder, ranks, monotonic_now());
 }
 
-void AgentLoop::complain(const std::string& what) {
-  const std::string text = fmt::format("rueda agent: {}\n", what);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-}
-
 // From now on nothing is reported, and all ranks are ended.
 void AgentLoop::lose_launcher(const std::string& why) {
   if (is_launcher_lost_) return;
   is_launcher_lost_ = true;
   out_.clear();
-  if (!have_all_ended()) complain(why + "; the ranks of this host are being ended");
+  if (!have_all_ended()) warn_launcher(why + "; the ranks of this host are being ended");
   // The scheduler has told how long the ranks have.
   if (!keeps_grace_ || getppid() != guardian_) return stop(kLostLauncherGrace, SIGTERM);
   if (!is_stopping_) stop(job_->grace_ms * kMillisecond, end_signal_);
-}
-
-Status AgentLoop::write_private_files() {
-  if (Status status = write_file(private_dir_ + "/secret", job_->secret); !status.is_ok()) return status;
-  if (job_->stage.empty()) return Status::ok();
-  return write_file(private_dir_ + "/stage", job_->stage);
 }
 
 void AgentLoop::start_job(Job job) {
   job_ = std::move(job);
   oom_kills_ = oom_kills();
   for (RankJob& rank : job_->ranks) ranks_.push_back({.job = std::move(rank)});
-  if (const Status files = write_private_files(); !files.is_ok())
+  if (const Status files = write_private_files(private_dir_, *job_); !files.is_ok())
     return leave_unstarted(
         {.exit_code = exit_code_of(files), .trouble = "could not be started: " + files.why});
-  for (const char* const* entry = environ; *entry != nullptr; ++entry)
-    if (const char* equals = std::strchr(*entry, '=')) {
-      const std::string name(static_cast<const char*>(*entry), equals);
-      if (is_kept_by_agent(name)) common_.emplace_back(name, equals + 1);
-    }
-  common_.insert(common_.end(), job_->env.begin(), job_->env.end());
-  common_.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
+  common_ = common_variables(*job_, private_dir_);
   common_.emplace_back(status::kStopFileVariable, stop_file());
-  common_.emplace_back(status::kNewsVariable, private_dir_ + "/news");
-  if (!job_->stage.empty()) common_.emplace_back("RUEDA_STAGE_DIR", private_dir_);
   const std::vector<int> cpus = usable_cpus();
+  const size_t count = std::max<size_t>(1, ranks_.size());
   if (value_of(common_, "OMP_NUM_THREADS").empty())
-    common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / ranks_.size())));
+    common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / count)));
   if (job_->binds_cores) cores_ = physical_cores(cpus);
-  if (job_->binds_cores && cpus.size() < ranks_.size())
-    complain(
+  if (job_->binds_cores && cpus.size() < count)
+    warn_launcher(
         fmt::format("this host has {} CPUs for {} ranks, too few for one each, so no rank is bound to cores",
-                    cpus.size(), ranks_.size()));
+                    cpus.size(), count));
 }
 
 // Starts as many ranks as one turn of the loop allows. Between turns the loop hears the launcher, which may
@@ -317,28 +358,14 @@ Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, std::vector<int> cores) {
   variables.insert(variables.end(), rank.job.env.begin(), rank.job.env.end());
   if (job_->collects_metrics && value_of(variables, kMetricsVariable).empty())
     variables.emplace_back(kMetricsVariable, metrics_path(private_dir_, rank.job.rank));
-  Result<std::string> path = find_program(job_->argv.front(), value_of(variables, "PATH"), job_->cwd);
-  if (!path.is_ok()) return path.status();
-  Result<Pipe> out = make_pipe();
-  Result<Pipe> err = make_pipe();
-  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!out.is_ok()) return out.status();
-  if (!err.is_ok()) return err.status();
-  Result<pid_t> pid = spawn({.path = path.value(),
-                             .argv = job_->argv,
-                             .env = to_environment(variables),
-                             .cwd = job_->cwd,
-                             .in = null.get(),
-                             .out = out.value().write.get(),
-                             .err = err.value().write.get(),
-                             .death_signal = SIGKILL,
-                             .cores = std::move(cores)});
-  if (!pid.is_ok()) return pid;
-  rank.out = std::move(out.value().read);
-  rank.err = std::move(err.value().read);
-  set_nonblocking(rank.out.get());
-  set_nonblocking(rank.err.get());
-  return pid;
+  if (job_->is_elastic) {  // without a board the process takes no part in changes, and joiners wait
+    Result<Variables> board = boards_.make(rank.job.rank, private_dir_);
+    if (board.is_ok())
+      variables.insert(variables.end(), board.value().begin(), board.value().end());
+    else
+      warn_launcher(board.status().why);
+  }
+  return spawn_with_pipes(*job_, variables, std::move(cores), rank.out, rank.err);
 }
 
 }  // namespace rueda::launch

@@ -3,13 +3,16 @@
 
 #include <sys/types.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/agent_messages.h"
+#include "launch/boards.h"
 #include "launch/cores.h"
+#include "launch/held_ranks.h"
 #include "launch/out_queue.h"
 #include "launch/outside_signals.h"
 #include "launch/rank_status_query.h"
@@ -42,16 +45,15 @@ class AgentLoop {
   void send(MessageType type, std::span<const std::byte> payload);
   void begin_query(const AgentMessage& message);
   void lose_launcher(const std::string& why);
-  static void complain(const std::string& what);
   // ranks
   void start_job(Job job);
+  void on_elastic_message(const AgentMessage& message);
   [[nodiscard]] bool is_starting() const { return next_start_ < ranks_.size() && !is_held_; }
   void start_ranks();
   void start_rank(size_t index);
   Result<pid_t> spawn_rank(RankProcess& rank, std::vector<int> cores);
   void report_unstarted(RankProcess& rank, Exit why);
   void leave_unstarted(const Exit& why);
-  Status write_private_files();
   void reap();
   void on_rank_end(RankProcess& rank, int wait_status, Nanos now);
   // Returns false at end of file.
@@ -87,10 +89,11 @@ class AgentLoop {
   std::optional<Job> job_;
   Variables common_;                 // the part of the environment that all ranks share
   std::vector<PhysicalCore> cores_;  // to bind ranks to
-  std::vector<RankProcess> ranks_;
-  std::vector<status::HeldProcess> seen_held_, said_held_;  // at the last look; to the launcher
-  std::unique_ptr<RankStatusQuery> query_;                  // what the launcher has asked last
-  size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
+  std::deque<RankProcess> ranks_;    // references stay valid while ranks are added
+  HeldRanks held_ranks_;
+  Boards boards_;
+  std::unique_ptr<RankStatusQuery> query_;  // what the launcher has asked last
+  size_t next_start_ = 0;                   // index into ranks_: the first that was not started yet
   OutsideSignals outside_signals_;
   bool keeps_grace_ = false;  // a scheduler ends this agent or another one: also without the launcher
   int end_signal_ = 0;        // what the agent of another host has got; SIGINT or SIGTERM

@@ -28,6 +28,18 @@ Variables get_variables(ByteReader& reader) {
   });
 }
 
+void put_rank(ByteWriter& writer, const RankJob& rank) {
+  writer.put(rank.rank);
+  put_variables(writer, rank.env);
+}
+
+RankJob get_rank(ByteReader& reader) {
+  RankJob rank;
+  rank.rank = reader.get<int32_t>();
+  rank.env = get_variables(reader);
+  return rank;
+}
+
 template <class T>
 Result<T> checked(const ByteReader& reader, T value, std::string_view what) {
   if (!reader.is_ok() || !reader.is_at_end())
@@ -79,16 +91,14 @@ Bytes encode(const Job& job) {
   writer.put_list(job.argv, [](ByteWriter& to, const std::string& argument) { to.put_string(argument); });
   writer.put_string(job.cwd);
   put_variables(writer, job.env);
-  writer.put_list(job.ranks, [](ByteWriter& to, const RankJob& rank) {
-    to.put(rank.rank);
-    put_variables(to, rank.env);
-  });
+  writer.put_list(job.ranks, put_rank);
   writer.put_string(job.secret);
   writer.put_string(job.stage);
   writer.put(job.ping_timeout_ms);
   writer.put(job.grace_ms);
   writer.put(static_cast<uint8_t>(job.binds_cores));
   writer.put(static_cast<uint8_t>(job.collects_metrics));
+  writer.put(static_cast<uint8_t>(job.is_elastic));
   return std::move(writer).take();
 }
 
@@ -98,17 +108,29 @@ Result<Job> decode_job(std::span<const std::byte> payload) {
   job.argv = reader.get_list(kMaxArguments, [](ByteReader& from) { return from.get_string(kMaxText); });
   job.cwd = reader.get_string(kMaxText);
   job.env = get_variables(reader);
-  job.ranks = reader.get_list(kMaxRanks, [](ByteReader& from) {
-    return RankJob{.rank = from.get<int32_t>(), .env = get_variables(from)};
-  });
+  job.ranks = reader.get_list(kMaxRanks, get_rank);
   job.secret = reader.get_string(256);
   job.stage = reader.get_string(kMaxText);
   job.ping_timeout_ms = reader.get<int32_t>();
   job.grace_ms = reader.get<int64_t>();
   job.binds_cores = reader.get<uint8_t>() != 0;
   job.collects_metrics = reader.get<uint8_t>() != 0;
-  if (job.argv.empty() || job.ranks.empty()) reader.fail();
+  job.is_elastic = reader.get<uint8_t>() != 0;
+  if (job.argv.empty() || (job.ranks.empty() && !job.is_elastic)) reader.fail();
   return checked(reader, std::move(job), "job");
+}
+
+Bytes encode(const RankJob& rank) {
+  ByteWriter writer;
+  put_rank(writer, rank);
+  return std::move(writer).take();
+}
+
+Result<RankJob> decode_rank_job(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  RankJob rank = get_rank(reader);
+  if (rank.rank < 0) reader.fail();
+  return checked(reader, std::move(rank), "start");
 }
 
 Bytes encode(const Exit& exit) {
@@ -136,6 +158,50 @@ Result<Exit> decode_exit(std::span<const std::byte> payload) {
   exit.was_out_of_memory = reader.get<int8_t>();
   exit.trouble = reader.get_string(1 << 16);
   return checked(reader, std::move(exit), "exit");
+}
+
+Bytes encode(const ViewChangeFor& one) {
+  ByteWriter writer;
+  writer.put(one.rank);
+  writer.put(one.change.round);
+  writer.put(one.change.phase);
+  writer.put(one.change.commit);
+  for (const bool flag : {one.change.are_hosts_added, one.change.are_hosts_removed, one.change.does_leave})
+    writer.put(static_cast<uint8_t>(flag));
+  return std::move(writer).take();
+}
+
+Result<ViewChangeFor> decode_view_change(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  ViewChangeFor one;
+  one.rank = reader.get<int32_t>();
+  one.change.round = reader.get<uint16_t>();
+  one.change.phase = reader.get<status::ViewChange::Phase>();
+  one.change.commit = reader.get<int64_t>();
+  for (bool* const flag :
+       {&one.change.are_hosts_added, &one.change.are_hosts_removed, &one.change.does_leave})
+    *flag = reader.get<uint8_t>() != 0;
+  if (one.change.phase > status::ViewChange::Phase::kConfirmed) reader.fail();
+  return checked(reader, one, "view change");
+}
+
+Bytes encode(const BoardReport& report) {
+  ByteWriter writer;
+  writer.put(report.rank);
+  writer.put(report.round);
+  writer.put(report.commit);
+  writer.put(report.answer);
+  return std::move(writer).take();
+}
+
+Result<BoardReport> decode_board_report(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  BoardReport report;
+  report.rank = reader.get<int32_t>();
+  report.round = reader.get<uint16_t>();
+  report.commit = reader.get<int64_t>();
+  report.answer = reader.get<int8_t>();
+  return checked(reader, report, "board");
 }
 
 Bytes encode(const Question& question) {

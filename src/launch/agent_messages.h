@@ -13,6 +13,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
+#include "rueda/status/elastic_board.h"
 #include "rueda/status/job_answer.h"
 
 namespace rueda::launch {
@@ -24,9 +25,12 @@ enum class MessageType : uint8_t {
   kStop = 3,    // i64 grace in ms: SIGTERM now, SIGKILL after the grace
   kKill = 4,    // SIGKILL now
   kPing = 5,
-  kHold = 6,  // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
-  kAsk = 7,   // Question: ask the ranks of this host
-  kNews = 8,  // status::JobNews, every second in jobs of several hosts: for the ranks of this host
+  kHold = 6,         // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
+  kAsk = 7,          // Question: ask the ranks of this host
+  kNews = 8,         // status::JobNews, every second in jobs of several hosts: for the ranks of this host
+  kStartRank = 9,    // RankJob: another rank of an elastic job
+  kEndRank = 10,     // i32 rank: SIGKILL to this one
+  kViewChange = 11,  // ViewChangeFor: to the board of a process of an elastic job
   // agent -> launcher
   kHello = 16,    // Hello
   kStarted = 17,  // i32 rank, i32 pid
@@ -41,12 +45,13 @@ enum class MessageType : uint8_t {
   // the
   // agent of another host
   kSignalled = 25,
-  kHeld = 26,  // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
+  kHeld = 26,   // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
+  kBoard = 27,  // BoardReport
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
 inline constexpr size_t kMaxMetricsBytes = 1 << 20;  // of one rank
-inline constexpr int kProtocol = 3;
+inline constexpr int kProtocol = 4;
 // Sent before the first message. Whatever a login script prints before it is skipped.
 inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
 
@@ -79,6 +84,7 @@ struct Job {
   int64_t grace_ms = 0;           // from the signal with which a scheduler ends an agent to SIGKILL
   bool binds_cores = false;       // each rank runs on its own share of the host's cores
   bool collects_metrics = false;  // the agent sends kMetrics
+  bool is_elastic = false;        // ranks come and go; the agent stays until it is told to stop
 };
 
 struct Exit {
@@ -90,6 +96,19 @@ struct Exit {
   uint8_t was_stopped = 0;
   int8_t was_out_of_memory = -1;  // -1 = unreadable
   std::string trouble{};          // why it could not be started
+};
+
+struct ViewChangeFor {
+  int32_t rank = 0;
+  status::ViewChange change{};
+};
+
+// What stands on the board of a process. answer: to a proposal; 0 if it was asked for its commit only.
+struct BoardReport {
+  int32_t rank = 0;
+  uint16_t round = 0;
+  int64_t commit = -1;
+  int8_t answer = 0;
 };
 
 struct Question {
@@ -106,11 +125,17 @@ struct AgentMessage {
 Bytes encode_message(MessageType type, std::span<const std::byte> payload);
 Bytes encode(const Hello& hello);
 Bytes encode(const Job& job);
+Bytes encode(const RankJob& rank);
 Bytes encode(const Exit& exit);
+Bytes encode(const ViewChangeFor& change);
+Bytes encode(const BoardReport& report);
 Bytes encode(const Question& question);
 Result<Hello> decode_hello(std::span<const std::byte> payload);
 Result<Job> decode_job(std::span<const std::byte> payload);
+Result<RankJob> decode_rank_job(std::span<const std::byte> payload);
 Result<Exit> decode_exit(std::span<const std::byte> payload);
+Result<ViewChangeFor> decode_view_change(std::span<const std::byte> payload);
+Result<BoardReport> decode_board_report(std::span<const std::byte> payload);
 Result<Question> decode_question(std::span<const std::byte> payload);
 
 // Cuts a stream into messages. A message longer than kMaxMessageBytes is refused before it is buffered.

@@ -24,7 +24,34 @@ constexpr Nanos kSweepLimit = 5 * kSecond;  // a process in uninterruptible slee
 // The pipe of a dead rank holds at most 1 MiB, but its children may go on writing.
 constexpr int kMaxDrainReads = 4096;
 
+// What a rank of an elastic job has left in its process group would use the memory and the devices that its
+// successor needs.
+void end_group(pid_t rank) {
+  for (const pid_t pid : descendants_of(getpid()))
+    if (getpgid(pid) == rank) kill(pid, SIGKILL);
+}
+
 }  // namespace
+
+// Of an elastic job. A rank that comes after the stop is reported as ended, so that nobody waits for it.
+void AgentLoop::on_elastic_message(const AgentMessage& message) {
+  if (message.type == MessageType::kEndRank) {
+    const auto number = ByteReader(message.payload).get<int32_t>();
+    for (const RankProcess& one : ranks_)
+      if (one.job.rank == number && !one.has_ended && one.pid > 0) kill(-one.pid, SIGKILL);
+    return;
+  }
+  if (message.type == MessageType::kViewChange) {
+    const Result<ViewChangeFor> change = decode_view_change(message.payload);
+    if (!change.is_ok()) return lose_launcher(change.status().why);
+    if (const auto report = boards_.write(change.value())) send(MessageType::kBoard, encode(*report));
+    return;
+  }
+  Result<RankJob> rank = decode_rank_job(message.payload);
+  if (!rank.is_ok() || !job_) return lose_launcher("the launcher sent a malformed start of a rank");
+  ranks_.push_back({.job = std::move(rank).value()});
+  if (is_stopping_) leave_unstarted({.was_stopped = 1, .trouble = "stopped by rueda before its start"});
+}
 
 void AgentLoop::reap() {
   int status = 0;
@@ -42,6 +69,8 @@ void AgentLoop::reap() {
 
 void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   rank.has_ended = true;
+  boards_.forget(rank.job.rank);
+  if (job_->is_elastic) end_group(rank.pid);
   drain(rank);  // its last output must be sent before its exit is reported
   send_result_file(rank);
   send_metrics(rank);
@@ -105,21 +134,12 @@ void AgentLoop::send_metrics(const RankProcess& rank) {
   send(MessageType::kMetrics, writer.bytes());
 }
 
-// Other ranks cannot see a process of another host. What stops one for a moment, such as a tool that takes a
-// stack, is not said: it must be held at two looks.
+// Other ranks cannot see a process of another host.
 void AgentLoop::look_at_ranks() {
-  std::vector<status::HeldProcess> held, said;
-  for (const RankProcess& rank : ranks_) {
-    if (rank.pid == 0 || rank.has_ended) continue;
-    const status::HeldProcess one{.rank = rank.job.rank, .state = look_at_process(rank.pid, 0).state};
-    if (one.state != ProcessState::kStopped && one.state != ProcessState::kTraced) continue;
-    held.push_back(one);
-    if (std::ranges::find(seen_held_, one) != seen_held_.end()) said.push_back(one);
-  }
-  seen_held_ = std::move(held);
-  if (said == said_held_) return;
-  said_held_ = std::move(said);
-  send(MessageType::kHeld, status::encode({.held = said_held_, .without_agent = {}}));
+  std::vector<std::pair<Rank, pid_t>> running;
+  for (const RankProcess& rank : ranks_)
+    if (rank.pid != 0 && !rank.has_ended) running.emplace_back(rank.job.rank, rank.pid);
+  if (const auto news = held_ranks_.look(running)) send(MessageType::kHeld, status::encode(*news));
 }
 
 // Without them the ranks say less about what is wrong.
@@ -128,7 +148,10 @@ void AgentLoop::keep_news(std::span<const std::byte> payload) const {
   if (news.is_ok()) (void)status::write_news(private_dir_ + "/news", news.value(), monotonic_now());
 }
 
-bool AgentLoop::have_all_ended() const { return std::ranges::all_of(ranks_, &RankProcess::has_ended); }
+bool AgentLoop::have_all_ended() const {
+  if (job_ && job_->is_elastic && !is_stopping_) return false;
+  return std::ranges::all_of(ranks_, &RankProcess::has_ended);
+}
 
 // All ranks have ended. Ends the processes that they left running, including those with a session of their
 // own or a double fork.

@@ -198,11 +198,28 @@ Variables rank_variables(const Placement& place, int size, std::string_view host
 
 bool is_forwarded(std::string_view name, bool is_remote) {
   // A job that is started by a rank of another job must not inherit the place of that rank.
-  constexpr std::array<std::string_view, 16> kPlace = {
-      "RUEDA_RANK",         "RUEDA_SIZE",          "RUEDA_LOCAL_RANK", "RUEDA_LOCAL_SIZE",
-      "RUEDA_CROSS_RANK",   "RUEDA_CROSS_SIZE",    "RUEDA_JOB",        "RUEDA_STORE",
-      "RUEDA_STORE_SERVED", "RUEDA_SECRET_FILE",   "RUEDA_STAGE_DIR",  "RUEDA_STOP_FILE",
-      "RUEDA_NEWS_FILE",    "RUEDA_RESTART_COUNT", "OLDPWD",           "_HOROVOD_SECRET_KEY"};
+  constexpr std::array<std::string_view, 22> kPlace = {"RUEDA_RANK",
+                                                       "RUEDA_SIZE",
+                                                       "RUEDA_LOCAL_RANK",
+                                                       "RUEDA_LOCAL_SIZE",
+                                                       "RUEDA_CROSS_RANK",
+                                                       "RUEDA_CROSS_SIZE",
+                                                       "RUEDA_JOB",
+                                                       "RUEDA_STORE",
+                                                       "RUEDA_STORE_SERVED",
+                                                       "RUEDA_SECRET_FILE",
+                                                       "RUEDA_STAGE_DIR",
+                                                       "RUEDA_STOP_FILE",
+                                                       "RUEDA_NEWS_FILE",
+                                                       "RUEDA_RESTART_COUNT",
+                                                       "OLDPWD",
+                                                       "_HOROVOD_SECRET_KEY",
+                                                       "RUEDA_ELASTIC_UID",
+                                                       "RUEDA_ELASTIC_VIEW",
+                                                       "RUEDA_ELASTIC_TIMEOUT",
+                                                       "HOROVOD_ELASTIC",
+                                                       "RUEDA_ELASTIC_BOARD",
+                                                       "RUEDA_JOINER"};
   if (std::ranges::find(kPlace, name) != kPlace.end()) return false;
   if (name.empty() || name.starts_with("BASH_FUNC_") || is_place_in_other_job(name)) return false;
   if (!is_remote) return true;

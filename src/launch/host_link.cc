@@ -88,6 +88,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kAnswer:
     case MessageType::kSignalled:
     case MessageType::kHeld:
+    case MessageType::kBoard:
       return on_rank_message(message);
     default:
       return;

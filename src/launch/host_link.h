@@ -53,6 +53,8 @@ class HostLink {
   [[nodiscard]] StartWay way() const { return way_; }
   [[nodiscard]] bool is_remote() const { return way_ != StartWay::kHere; }
   [[nodiscard]] const std::optional<Hello>& hello() const { return hello_; }
+  void note_job() { has_job_ = true; }  // of an elastic job: the agent was given it
+  [[nodiscard]] bool has_job() const { return has_job_; }
   [[nodiscard]] bool has_said_bye() const { return has_said_bye_; }
   [[nodiscard]] pid_t pid() const { return process_.pid; }
   // When the process was started. An older process is not one of its descendants.
@@ -80,7 +82,7 @@ class HostLink {
   MessageReader reader_{kAgentMagic};
   OutQueue queue_;
   std::optional<Hello> hello_;
-  bool has_said_bye_ = false;
+  bool has_said_bye_ = false, has_job_ = false;
   std::string error_partial_, error_tail_;  // the last KiB, for messages
   std::optional<int> wait_status_;
   std::string closed_because_;

@@ -12,6 +12,17 @@
 
 namespace rueda::launch {
 
+// Of a job whose processes come and go.
+struct ElasticOptions {
+  int least = 0;         // ranks; 0: the job is not elastic
+  int most = 0;          // 0: as many as there are slots
+  int spares = 0;        // processes that wait for a place
+  int reset_limit = -1;  // views after the first; -1: any number
+  double timeout_s = 600;
+  std::string discovery_script;  // prints the hosts; "" = the hosts given
+  int default_slots = 1;         // of a host that it prints without a number
+};
+
 struct RunOptions {
   int size = 1;
   std::vector<HostSlots> hosts;
@@ -34,6 +45,8 @@ struct RunOptions {
   std::string stage_file;      // given to every host; see Job::stage
   std::string collect_dir;     // where the ranks' result files are gathered; "" = nowhere
   std::string binary;          // absolute path of this program
+  ElasticOptions elastic{};
+  [[nodiscard]] bool is_elastic() const { return elastic.least > 0; }
 };
 
 }  // namespace rueda::launch

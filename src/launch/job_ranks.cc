@@ -10,7 +10,19 @@ JobRanks::JobRanks(std::vector<Placement> placements, std::span<const HostSlots>
 }
 
 // Hosts are filled in order, so those with ranks come first.
-int JobRanks::host_count() const { return placements_.empty() ? 0 : placements_.back().host + 1; }
+int JobRanks::host_count() const {
+  int count = 0;
+  for (const Placement& place : placements_) count = std::max(count, place.host + 1);
+  return count;
+}
+
+Rank JobRanks::add(const std::string& host) {
+  auto at = std::ranges::find(hosts_, host);
+  if (at == hosts_.end()) at = hosts_.insert(at, host);
+  placements_.push_back({.rank = size(), .host = static_cast<int>(at - hosts_.begin())});
+  records_.emplace_back();
+  return placements_.back().rank;
+}
 
 const std::string& JobRanks::host_of(Rank rank) const {
   return hosts_[static_cast<size_t>(placements_[static_cast<size_t>(rank)].host)];

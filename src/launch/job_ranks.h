@@ -19,10 +19,14 @@ class JobRanks {
 
   [[nodiscard]] std::span<const Placement> placements() const { return placements_; }
   [[nodiscard]] int host_count() const;  // hosts that have ranks
+  [[nodiscard]] int size() const { return static_cast<int>(records_.size()); }
   [[nodiscard]] const std::string& host_of(Rank rank) const;
 
   [[nodiscard]] std::vector<Rank> ranks_on(int host) const;
 
+  void add_host(std::string host) { hosts_.push_back(std::move(host)); }
+  // Of an elastic job: one more, on a host that may be new. Returns its number.
+  Rank add(const std::string& host);
   void on_started(Rank rank, int pid);
   // at: the time of exit.at since the ranks were started. is_interrupted: the user is stopping the job.
   const Ending& on_exit(Exit exit, Nanos at, bool is_interrupted);

@@ -51,7 +51,7 @@ int JobRunner::run() {
 
 TryEnd JobRunner::end() const {
   if (stop_plan_.interrupt() != 0) return TryEnd::kInterrupted;
-  return phase_ == Phase::kRunning ? judge_end(ranks_.endings()) : TryEnd::kNotStarted;
+  return phase_ == Phase::kRunning ? judge_end(deciding()) : TryEnd::kNotStarted;
 }
 
 Status JobRunner::prepare() {
@@ -70,6 +70,8 @@ Status JobRunner::prepare() {
     if (!started.is_ok()) return started;
   }
   for (Rank rank = 0; rank < options_.size; ++rank) output_.name_host(rank, ranks_.host_of(rank));
+  if (options_.is_elastic())
+    elastic_ = std::make_unique<ElasticHands>(JobParts{options_, agents_, ranks_, output_, start_, store_});
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signals_.block();
   return start_agents();
@@ -77,7 +79,8 @@ Status JobRunner::prepare() {
 
 Status JobRunner::start_agents() {
   options_.ssh.connect_timeout_s = std::max(1, static_cast<int>(std::ceil(options_.start_timeout_s)));
-  for (int host = 0; host < ranks_.host_count(); ++host) {
+  const int hosts = elastic_ ? static_cast<int>(options_.hosts.size()) : ranks_.host_count();
+  for (int host = 0; host < hosts; ++host) {
     const std::string& name = options_.hosts[static_cast<size_t>(host)].name;
     if (Status started = agents_.start(name, options_); !started.is_ok()) return started;
     const StartWay way = agents_.links().back().way();
@@ -101,14 +104,17 @@ Status JobRunner::start_ranks() {
   std::vector<HostLink>& links = agents_.links();
   Result<JobStart> start = prepare_ranks(options_, identity_, links);
   if (!start.is_ok()) return start.status();
+  start_ = std::move(start).value();
+  store_ = std::move(start_->store);
+  watch_arrivals();
+  if (Status opened = elastic_ ? elastic_->open(*start_) : Status::ok(); !opened.is_ok()) return opened;
   for (size_t host = 0; host < links.size(); ++host) {
     const Result<Bytes> message =
-        job_message(options_, start.value(), ranks_.placements(), links[host], static_cast<int>(host));
+        job_message(options_, *start_, ranks_.placements(), links[host], static_cast<int>(host));
     if (!message.is_ok()) return message.status();
     links[host].send(MessageType::kJob, message.value());
+    links[host].note_job();
   }
-  store_ = std::move(start.value().store);
-  watch_arrivals();
   open_status_server();
   phase_ = Phase::kRunning;
   started_ = monotonic_now();
@@ -131,19 +137,20 @@ void JobRunner::open_status_server() {
 
 // The store's thread only notes who has come. The loop tells the user, once a second at most.
 void JobRunner::watch_arrivals() {
-  store_->on_set([this](std::string_view key, std::string_view /*value*/) {
+  store_->on_set([this](std::string_view key, std::string_view value) {
+    if (elastic_) elastic_->job().inbox().on_set(key, value);
     const std::optional<Rank> rank = store::parse_arrival_key(key);
     if (!rank) return;
-    const std::scoped_lock lock(arrivals_mutex_);
-    arrivals_.push_back(*rank);
+    const std::scoped_lock lock(arrivals_.mutex);
+    arrivals_.ranks.push_back(*rank);
   });
 }
 
 void JobRunner::show_missing_ranks(Nanos now) {
   if (init_watch_.is_over()) return;
   {
-    const std::scoped_lock lock(arrivals_mutex_);
-    for (const Rank rank : std::exchange(arrivals_, {})) init_watch_.on_arrival(rank, now);
+    const std::scoped_lock lock(arrivals_.mutex);
+    for (const Rank rank : std::exchange(arrivals_.ranks, {})) init_watch_.on_arrival(rank, now);
   }
   if (init_watch_.is_over()) return output_.end_progress();
   const std::string notice =
@@ -171,10 +178,12 @@ void JobRunner::step() {
   // killed it is read all the same, because the agents hold a bounded amount.
   agents_.watch(set, handlers_, output_.is_full() && !stop_plan_.is_killing(), now);
   status_server_.watch(set, agents_.links());
+  if (elastic_) elastic_->job().watch(set);
   for (Console* console : {&output_.out(), &output_.err()})
     if (!console->is_empty()) set.watch(console->fd(), POLLOUT, [=] { console->flush(); });
   Nanos wake = now + kPingInterval;
-  for (const Nanos at : {next_ping_, stop_plan_.next(), reported_signals_.next()})
+  const Nanos change = elastic_ && !is_elastic_ended_ ? elastic_->job().next(now) : 0;
+  for (const Nanos at : {next_ping_, stop_plan_.next(), reported_signals_.next(), change})
     if (at != 0) wake = std::min(wake, at);
   set.wait(Deadline::at(wake));
   tick(monotonic_now());
@@ -193,9 +202,28 @@ void JobRunner::tick(Nanos now) {
     next_ping_ = now + kPingInterval;
   }
   if (phase_ == Phase::kRunning) show_missing_ranks(now);
+  tick_elastic(now);
   output_.tick(now);
   pass_on_reported(now);
   for (const StopPlan::Step step : stop_plan_.due(now)) perform(step, now);
+}
+
+// At the end of an elastic job, the processes that are left (and the agents) are told to end.
+void JobRunner::tick_elastic(Nanos now) {
+  if (elastic_ == nullptr || phase_ != Phase::kRunning || is_elastic_ended_) return;
+  ElasticJob& job = elastic_->job();
+  if (stop_plan_.interrupt() == 0) job.tick(now);
+  const bool is_over = stop_plan_.interrupt() == 0 ? job.is_over() : ranks_.running() == 0;
+  if (!is_over) return;
+  is_elastic_ended_ = true;
+  if (!job.verdict().empty()) say(job.verdict());
+  stop_plan_.on_failure(now);  // should the agents not end
+  perform(StopPlan::Step::kStop, now);
+}
+
+// The endings that decide how the job has ended.
+std::vector<Ending> JobRunner::deciding() const {
+  return elastic_ ? elastic_->job().deciding(ranks_.endings()) : ranks_.endings();
 }
 
 void JobRunner::perform(StopPlan::Step step, Nanos now) {
@@ -230,7 +258,7 @@ void JobRunner::lose_host(int host, Nanos now) {
   ending.was_stopped = loss.was_stopped;
   ending.trouble = fmt::format("was lost with its host: {}", link.lost_because());
   if (!ranks_.on_host_lost(host, ending)) return;
-  tell_ended();
+  if (!elastic_) tell_ended();
   if (!link.is_remote()) {
     // Guardian and worker are both dead. Their remaining descendants are now ours.
     if (agents_.are_local_gone())
@@ -238,18 +266,24 @@ void JobRunner::lose_host(int host, Nanos now) {
     const std::string left = link.hello() ? link.hello()->private_dir : "";
     if (is_private_dir_name(left)) remove_private_dir(left);
   }
+  if (elastic_) return elastic_->on_host_lost(link.host(), now);
   on_failure(now);
 }
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
   if (message.type == MessageType::kAnswer) return status_server_.on_answer(link.host(), message.payload);
+  if (message.type == MessageType::kBoard) {
+    const Status read = elastic_ ? elastic_->on_board(message.payload) : Status::ok();
+    return read.is_ok() ? void() : link.close(read.why);
+  }
   if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
   if (message.type == MessageType::kHeld) {
     const auto host = static_cast<int>(&link - agents_.links().data());
     const Status noted = news_.on_held(link.host(), ranks_.ranks_on(host), message.payload);
+    if (elastic_ && noted.is_ok()) elastic_->on_held(link.host(), message.payload);
     return noted.is_ok() ? tell_news(monotonic_now()) : link.close(noted.why);
   }
-  const Result<RankNews> news = decode_rank_news(message, options_.size);
+  const Result<RankNews> news = decode_rank_news(message, ranks_.size());
   if (!news.is_ok()) return link.close(news.status().why);
   std::visit([&](const auto& one) { on_news(link, one); }, news.value());
 }
@@ -276,6 +310,11 @@ void JobRunner::on_news(HostLink& link, const Exit& exit) {
   const Ending& ending =
       ranks_.on_exit(exit, link.to_our_clock(exit.at) - started_, stop_plan_.interrupt() != 0);
   output_.say(exit_notice(options_.output.style.kind, ending));
+  if (elastic_) {
+    init_watch_.end();
+    output_.end_progress();
+    return elastic_->job().on_ended(ending, monotonic_now());
+  }
   tell_ended();
   if (ending.is_failure()) on_failure(monotonic_now());
 }
@@ -293,7 +332,7 @@ void JobRunner::tell_ended() {
 
 // Ranks of one host see one another, and need nobody to tell them.
 void JobRunner::tell_news(Nanos now) {
-  if (ranks_.host_count() < 2) return;
+  if (ranks_.host_count() < 2 || (elastic_ && !elastic_->job().is_in_first_view())) return;
   std::vector<HostNews::Host> hosts;
   for (int host = 0; host < ranks_.host_count(); ++host) {
     const HostLink& link = agents_.links()[static_cast<size_t>(host)];
@@ -322,8 +361,8 @@ int JobRunner::finish() {
 
 // Tells how the job ended. Returns the exit status of the job.
 int JobRunner::report() {
-  std::vector<Ending> endings = ranks_.endings();
-  for (Rank rank = 0; rank < options_.size; ++rank) output_.finish(rank);
+  std::vector<Ending> endings = deciding();
+  for (Rank rank = 0; rank < ranks_.size(); ++rank) output_.finish(rank);
   for (Ending& ending : endings) {
     const bool is_silent = output_.last_lines(ending.rank, Stream::kStderr).empty();
     const Stream stream = is_silent ? Stream::kStdout : Stream::kStderr;
@@ -336,6 +375,7 @@ int JobRunner::report() {
     results_.write_failure(endings[*cause]);
     output_.say(closing_notice(options_.output.style.kind, endings[*cause]));
   }
+  if (elastic_ && !elastic_->job().verdict().empty() && stop_plan_.interrupt() == 0) return 1;
   return job_exit_status(endings, stop_plan_.interrupt());
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/agents.h"
+#include "launch/elastic_hands.h"
 #include "launch/host_news.h"
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
@@ -71,6 +72,9 @@ class JobRunner {
   void tell_ended();
   void tell_news(Nanos now);
   void perform(StopPlan::Step step, Nanos now);
+  // elastic jobs
+  void tick_elastic(Nanos now);
+  [[nodiscard]] std::vector<Ending> deciding() const;
   // ending
   int finish();
   int report();
@@ -90,15 +94,20 @@ class JobRunner {
   HostNews news_;
   StartWatch start_watch_;
   InitWatch init_watch_;
-  std::mutex arrivals_mutex_;
-  std::vector<Rank> arrivals_;  // told by the store's thread, not yet by init_watch_
+  struct Arrivals {
+    std::mutex mutex;
+    std::vector<Rank> ranks;  // told by the store's thread, not yet by init_watch_
+  };
+  Arrivals arrivals_;
   StopPlan stop_plan_;
   ReportedSignals reported_signals_;
   JobRanks ranks_;
   JobIdentity identity_;
+  std::optional<JobStart> start_;  // once the agents have said hello
   std::unique_ptr<store::StoreServer> store_;
+  std::unique_ptr<ElasticHands> elastic_;  // null: the ranks are those that were started first
   Phase phase_ = Phase::kStarting;
-  bool is_ended_told_ = false;
+  bool is_ended_told_ = false, is_elastic_ended_ = false;
   bool is_orphaned_ = false;       // the program that started this one is gone
   Nanos began_ = 0, started_ = 0;  // the agents, the ranks
   Nanos next_ping_ = 0;

@@ -21,6 +21,8 @@ extern char** environ;
 namespace rueda::launch {
 namespace {
 
+constexpr Nanos kOwnStoreTime = 10 * kSecond;  // its server is a thread of this process
+
 int32_t to_ms(double seconds) {
   return static_cast<int32_t>(std::min<Nanos>(nanos(seconds, kSecond) / kMillisecond, INT32_MAX));
 }
@@ -87,6 +89,11 @@ Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& ide
   Result<std::unique_ptr<store::StoreServer>> store =
       store::serve_store(address.value(), 0, identity.id, identity.secret, kRelease);
   if (!store.is_ok()) return store.status();
+  Result<std::unique_ptr<store::Store>> client = std::unique_ptr<store::Store>();
+  if (options.is_elastic())
+    client = store::open_tcp_store(address.value(), store.value()->port(), identity.id, identity.secret,
+                                   kRelease, Deadline::after(kOwnStoreTime));
+  if (!client.is_ok()) return client.status();
   const Result<std::string> stage = read_stage_file(options.stage_file);
   if (!stage.is_ok()) return stage.status();
   std::array<char, 4096> cwd{};
@@ -107,7 +114,11 @@ Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& ide
   common.grace_ms = nanos(options.grace_s, kSecond) / kMillisecond;
   common.binds_cores = options.binds_cores;
   common.collects_metrics = !options.output.log_dir.empty();
-  return JobStart{.store = std::move(store.value()), .rendezvous = rendezvous, .common = std::move(common)};
+  common.is_elastic = options.is_elastic();
+  return JobStart{.store = std::move(store.value()),
+                  .rendezvous = rendezvous,
+                  .common = std::move(common),
+                  .client = std::move(client.value())};
 }
 
 Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
@@ -120,9 +131,13 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
   const Variables tuning = tuning_variables(options.tuning);
   job.env.insert(job.env.end(), tuning.begin(), tuning.end());
   job.ping_timeout_ms = link.is_remote() ? to_ms(options.agent_timeout_s) : 0;
-  for (const Placement& place : placements)
-    if (place.host == host)
-      job.ranks.push_back({place.rank, rank_variables(place, options.size, link.host(), start.rendezvous)});
+  for (const Placement& place : placements) {
+    if (place.host != host) continue;
+    RankJob& rank = job.ranks.emplace_back();
+    rank = {place.rank, rank_variables(place, options.size, link.host(), start.rendezvous)};
+    const auto own = static_cast<size_t>(place.rank);
+    if (own < start.own.size()) rank.env.insert(rank.env.end(), start.own[own].begin(), start.own[own].end());
+  }
   Bytes payload = encode(job);
   if (payload.size() < kMaxMessageBytes) return payload;
   return Status(Code::kInvalidArgument,

@@ -23,7 +23,9 @@ Result<JobIdentity> make_identity();
 struct JobStart {
   std::unique_ptr<store::StoreServer> store;  // must live as long as the job
   RendezvousSettings rendezvous;
-  Job common;  // what the messages to all agents have in common
+  Job common;                              // what the messages to all agents have in common
+  std::unique_ptr<store::Store> client{};  // of the store, in an elastic job
+  std::vector<Variables> own{};            // of each rank, beside those of its place
 };
 // All agents have said hello.
 Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& identity,

@@ -66,6 +66,7 @@ Result<UniqueFd> open_log(const std::string& path) {
 RankOutput::RankOutput(OutputOptions options, int size)
     : options_(std::move(options)),
       ranks_(static_cast<size_t>(size)),
+      first_size_(ranks_.size()),
       are_one_(is_same_file(STDOUT_FILENO, STDERR_FILENO)),  // before a console opens what may become stdout
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO) {
@@ -89,18 +90,30 @@ Status RankOutput::open_files() {
                       moved.value()));
   }
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
-    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-      RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
-      state.log.path = log_path(options_.log_dir, rank, ending_of(stream));
-      state.output.path = output_path(rank, stream);
-      for (LogFile* log : {&state.log, &state.output}) {
-        if (log->path.empty()) continue;
-        Result<UniqueFd> file = open_log(log->path);
-        if (!file.is_ok()) return file.status();
-        log->fd = std::move(file.value());
-      }
-    }
+    if (Status opened = open_files_of(rank); !opened.is_ok()) return opened;
   return Status::ok();
+}
+
+Status RankOutput::open_files_of(Rank rank) {
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
+    state.log.path = log_path(options_.log_dir, rank, ending_of(stream));
+    state.output.path = output_path(rank, stream);
+    for (LogFile* log : {&state.log, &state.output}) {
+      if (log->path.empty()) continue;
+      Result<UniqueFd> file = open_log(log->path);
+      if (!file.is_ok()) return file.status();
+      log->fd = std::move(file.value());
+    }
+  }
+  return Status::ok();
+}
+
+Status RankOutput::add_rank() {
+  RankState& state = ranks_.emplace_back();
+  if (options_.style.kind == PrefixStyle::Kind::kNone)
+    for (RankStream& stream : state.streams) stream.assembler = LineAssembler(true);
+  return open_files_of(static_cast<Rank>(ranks_.size()) - 1);
 }
 
 std::string RankOutput::log_path(const std::string& folder, Rank rank, std::string_view ending) {
@@ -110,7 +123,7 @@ std::string RankOutput::log_path(const std::string& folder, Rank rank, std::stri
 
 std::string RankOutput::output_path(Rank rank, Stream stream) const {
   if (options_.output_dir.empty()) return {};
-  const size_t width = std::to_string(ranks_.size() - 1).size();
+  const size_t width = std::to_string(first_size_ - 1).size();
   return fmt::format("{}/rank.{:0{}}/{}", options_.output_dir, rank, width,
                      stream == Stream::kStdout ? "stdout" : "stderr");
 }

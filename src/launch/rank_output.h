@@ -31,6 +31,7 @@ class RankOutput {
  public:
   RankOutput(OutputOptions options, int size);
   Status open_files();
+  Status add_rank();  // the next number
 
   void name_host(Rank rank, std::string host);
   void feed(Rank rank, Stream stream, std::string_view bytes);
@@ -64,6 +65,7 @@ class RankOutput {
     std::string host;
     std::array<RankStream, 2> streams;  // stdout, stderr
   };
+  Status open_files_of(Rank rank);
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
   void write_to(Console& console, std::string_view text);
   [[nodiscard]] LineTurns& turns_of(Stream stream) {
@@ -82,7 +84,8 @@ class RankOutput {
   OutputOptions options_;
   UniqueFd log_folder_;  // held
   std::vector<RankState> ranks_;
-  bool are_one_;  // stdout and stderr are the same file
+  size_t first_size_;  // of the job when it began
+  bool are_one_;       // stdout and stderr are the same file
   Console out_, err_;
   std::array<LineTurns, 2> turns_;  // of out_ and err_
   size_t long_bytes_ = 0;           // of unfinished lines, without the first kShortLineBytes of each

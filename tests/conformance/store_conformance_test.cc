@@ -164,6 +164,49 @@ TEST_P(StoreConformance, adds_of_many_clients_are_atomic) {
   EXPECT_EQ(site_->client().get("sum", soon()).value(), std::to_string(kThreads * kAdds));
 }
 
+TEST_P(StoreConformance, compare_and_set_changes_only_what_is_expected) {
+  Store& store = site_->client();
+  const auto compare_and_set = [&](const char* expected, const char* value) {
+    return store.compare_and_set("key", expected, value, Deadline::after(kPatience)).value();
+  };
+  EXPECT_EQ(compare_and_set("x", "a"), "") << "an absent key counts as empty";
+  EXPECT_EQ(compare_and_set("", "a"), "a");
+  EXPECT_EQ(compare_and_set("", "b"), "a");
+  EXPECT_EQ(compare_and_set("a", "b"), "b");
+  EXPECT_EQ(store.get("key", Deadline::after(kPatience)).value(), "b");
+  const std::string large(kMaxStoreValueBytes, 'x');
+  EXPECT_EQ(store.compare_and_set("key", large, "b", Deadline::after(kPatience)).status().code,
+            Code::kInvalidArgument);
+}
+
+TEST_P(StoreConformance, of_rivals_that_compare_and_set_one_wins_and_all_learn_who) {
+  constexpr int kRivals = 8;
+  std::vector<Store*> clients;
+  for (int i = 0; i < kRivals; ++i) clients.push_back(&site_->client());
+  std::vector<std::string> seen(kRivals);
+  {
+    std::vector<std::jthread> rivals;
+    for (size_t i = 0; i < kRivals; ++i)
+      rivals.emplace_back([&, i] {
+        seen[i] = clients[i]
+                      ->compare_and_set("view", "", "of " + std::to_string(i), Deadline::after(kPatience))
+                      .value();
+      });
+  }
+  for (const std::string& one : seen) EXPECT_EQ(one, seen[0]);
+  EXPECT_EQ(seen[0].substr(0, 3), "of ");
+}
+
+TEST_P(StoreConformance, compare_and_set_wakes_who_waits_for_the_key) {
+  Store& other = site_->client();
+  Result<std::string> got = Status(Code::kInternal, "not asked");
+  {
+    std::jthread waiting([&] { got = other.get("view", Deadline::after(kPatience)); });
+    ASSERT_TRUE(site_->client().compare_and_set("view", "", "2", Deadline::after(kPatience)).is_ok());
+  }
+  EXPECT_EQ(got.value(), "2");
+}
+
 TEST_P(StoreConformance, a_get_wakes_when_a_counter_first_appears) {
   Store &waiter = site_->client(), &adder = site_->client();
   Result<std::string> got = Status(Code::kInternal, "never ran");

@@ -35,6 +35,11 @@ void add_agents(std::vector<Parser>& all) {
   all.push_back({"agent_job", round_trip(decode_job, kEncode), {encode(job)}});
   const Exit exit{.rank = 1, .pid = 4711, .signal = 9, .trouble = "none"};
   all.push_back({"agent_exit", round_trip(decode_exit, kEncode), {encode(exit)}});
+  all.push_back({"agent_rank_job", round_trip(decode_rank_job, kEncode), {encode(job.ranks[0])}});
+  const ViewChangeFor change{.rank = 1, .change = {.round = 2, .commit = 7, .does_leave = true}};
+  all.push_back({"agent_view_change", round_trip(decode_view_change, kEncode), {encode(change)}});
+  const BoardReport board{.rank = 1, .round = 2, .commit = 7, .answer = -1};
+  all.push_back({"agent_board", round_trip(decode_board_report, kEncode), {encode(board)}});
   const Question question{.id = 3, .text = {.what = "stacks", .timeout_ms = 10, .rank = 1}};
   all.push_back({"agent_question", round_trip(decode_question, kEncode), {encode(question)}});
   Bytes stream = bytes_of("login banner");

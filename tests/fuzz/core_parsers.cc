@@ -12,6 +12,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
+#include "rueda/membership/view.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/peer_table.h"
 #include "rueda/status/job_answer.h"
@@ -112,6 +113,14 @@ void add_store(std::vector<Parser>& all) {
   all.push_back({"store_url", of_text(store::parse_store_url), {bytes_of("tcp://10.0.0.1:4711")}});
 }
 
+void add_membership(std::vector<Parser>& all) {
+  using namespace membership;
+  const View view{.number = 2, .members = {{.uid = "a:0#0", .host = "a", .commit = 7}}, .lost = {"b:0#1"}};
+  all.push_back({"view", round_trip(decode_view, kEncode), {encode(view)}});
+  const Ready ready{.uid = "a:0#0", .host = "a", .after = 1, .commit = 7, .digest = "model"};
+  all.push_back({"ready", round_trip(decode_ready, kEncode), {encode(ready)}});
+}
+
 void add_status(std::vector<Parser>& all) {
   using namespace status;
   const JobNews news{.held = {{.rank = 1, .state = ProcessState::kStopped}}, .without_agent = {2}};
@@ -210,6 +219,7 @@ std::vector<Parser> core_parsers() {
   std::vector<Parser> all;
   add_control(all);
   add_store(all);
+  add_membership(all);
   add_status(all);
   add_connections(all);
   all.push_back({"records", read_records, {some_records()}});

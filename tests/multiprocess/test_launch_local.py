@@ -167,8 +167,6 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "--jsrun", "true"], "MPI support has not been built for jsrun. Leave --jsrun out"),
         (["-np", "2", "--mpi", "--gloo", "true"], "use_gloo and use_mpi only allow one set True"),
         (["-np", "2", "--mpi", "--mpirun", "no-such-mpirun", "true"], "no-such-mpirun is not there"),
-        (["-np", "2", "--min-np", "1", "true"], "--min-np is for elastic jobs"),
-        (["-np", "2", "--max-np=4", "--min-num-proc", "1", "true"], "--min-num-proc is for elastic jobs"),
         (["-np", "2", "A=1", "B=2"], "no command was given"),
         (["-np", "2", "-H", "a:1", "--hostfile", "/x", "true"], "only allow one provided"),
         (["-np", "1", "-H", "", "true"], "--hosts: is empty"),

@@ -66,6 +66,9 @@ TEST(AgentMessages, garbage_never_crashes_a_decoder) {
     static_cast<void>(decode_job(broken).is_ok());
     static_cast<void>(decode_exit(broken).is_ok());
     static_cast<void>(decode_hello(broken).is_ok());
+    static_cast<void>(decode_rank_job(broken).is_ok());
+    static_cast<void>(decode_view_change(broken).is_ok());
+    static_cast<void>(decode_board_report(broken).is_ok());
   }
 }
 
@@ -87,6 +90,30 @@ TEST(AgentMessages, exit_and_hello_survive_the_wire) {
   ASSERT_TRUE(hello.is_ok());
   EXPECT_EQ(hello.value().launcher_address, "a");
   EXPECT_EQ(hello.value().own_address, "b");
+}
+
+TEST(AgentMessages, those_of_elastic_jobs_survive_the_wire) {
+  Job job{.argv = {"true"}, .cwd = "/", .secret = {}, .stage = {}};
+  EXPECT_FALSE(decode_job(encode(job)).is_ok()) << "nothing to start";
+  job.is_elastic = true;
+  EXPECT_TRUE(decode_job(encode(job)).value().is_elastic);
+  const RankJob rank = decode_rank_job(encode(RankJob{.rank = 7, .env = {{"A", "1"}}})).value();
+  EXPECT_EQ(rank.rank, 7);
+  EXPECT_EQ(rank.env, (Variables{{"A", "1"}}));
+  const status::ViewChange change{.round = 3,
+                                  .phase = status::ViewChange::Phase::kProposed,
+                                  .commit = 1'234'567'890'123,
+                                  .are_hosts_added = true,
+                                  .does_leave = true};
+  const ViewChangeFor got = decode_view_change(encode(ViewChangeFor{.rank = 5, .change = change})).value();
+  EXPECT_EQ(got.rank, 5);
+  EXPECT_EQ(got.change, change);
+  const BoardReport report =
+      decode_board_report(encode(BoardReport{.rank = 2, .round = 9, .commit = 11, .answer = -1})).value();
+  EXPECT_EQ(report.rank, 2);
+  EXPECT_EQ(report.round, 9);
+  EXPECT_EQ(report.commit, 11);
+  EXPECT_EQ(report.answer, -1);
 }
 
 TEST(MessageReader, messages_come_out_whole_however_they_arrive) {

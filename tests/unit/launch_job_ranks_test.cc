@@ -33,6 +33,19 @@ Ending lost_at(Nanos at) {
   return ending;
 }
 
+TEST(JobRanks, more_processes_may_come_on_hosts_that_are_known_or_new) {
+  JobRanks ranks = three_ranks();
+  EXPECT_EQ(ranks.add("b"), 3);
+  EXPECT_EQ(ranks.host_count(), 2);
+  ranks.add_host("d");
+  EXPECT_EQ(ranks.add("d"), 4);
+  EXPECT_EQ(ranks.size(), 5);
+  EXPECT_EQ(ranks.host_of(4), "d");
+  EXPECT_EQ(ranks.host_count(), 4) << "d comes after the unused c";
+  EXPECT_EQ(ranks.on_exit(exit_of(3, 1), 5, false).host, "b");
+  EXPECT_EQ(ranks.running(), 4);
+}
+
 TEST(JobRanks, host_without_ranks_is_not_counted) {
   const JobRanks ranks = three_ranks();
   EXPECT_EQ(ranks.host_count(), 2);

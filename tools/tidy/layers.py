@@ -14,6 +14,7 @@ TIERS = {
     "trace": 1,
     "status": 1,
     "store": 1,
+    "membership": 1,
     "memory": 1,
     "kernels": 1,
     "schedule": 1,
@@ -25,7 +26,7 @@ TIERS = {
 }
 # Programs outside the core: what they may include besides themselves.
 PROGRAMS = {
-    "launch": {"base", "store", "status"},
+    "launch": {"base", "store", "status", "membership"},
     "workload": {"base"},
     "bench": {"base", "store", "launch", "workload"},
     "doctor": {"base", "store", "launch", "bench"},

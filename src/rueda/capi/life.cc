@@ -82,7 +82,33 @@ void warn_of_misspelt_settings(const store::GetEnv& get_env) {
   for (const std::string& sentence : misspelt_settings(variables)) RUEDA_LOG(kWarning, sentence);
 }
 
+const char* process_variable(const char* name) { return std::getenv(name); }
+
+// Under the lock of this_life().
+Status join_next_view(const runtime::JoinRequest& request) {
+  const Result<store::World> world = store::detect_world(process_variable, store::read_ancestry());
+  if (!world.is_ok()) return world.status();
+  const Result<Config> config = parse_config(process_variable);
+  if (!config.is_ok()) return config.status();
+  t_is_in_init = true;
+  const Status joined = elastic_rank().join(rendezvous(), world.value(), config.value().interface, request);
+  t_is_in_init = false;
+  return joined;
+}
+
 }  // namespace
+
+Status join_view(const runtime::JoinRequest& request) {
+  if (is_forked_child()) return {Code::kUnavailable, kForkedSentence};
+  if (!elastic_rank().is_elastic())
+    return {Code::kUnsupported,
+            "this process does not belong to an elastic job; start it with rueda run --min-np."};
+  if (t_is_in_init) return {Code::kInternal, "a view cannot be joined while rueda_init runs."};
+  Life& life = this_life();
+  const std::lock_guard lock(life.mutex);
+  if (engine()) return {Code::kInvalidArgument, "call shutdown() before the next view is joined."};
+  return join_next_view(request);
+}
 
 Status init(runtime::InitOptions options) {
   if (is_forked_child()) return {Code::kUnavailable, kForkedSentence};
@@ -96,6 +122,12 @@ Status init(runtime::InitOptions options) {
     watch_forks(what_children_learn);
   }
   life.has_ended_well = false;
+  if (elastic_rank().must_join()) {
+    const Status joined = join_next_view({.is_interrupted = options.is_interrupted});
+    if (!joined.is_ok()) return joined;
+  }
+  if (elastic_rank().is_elastic())
+    options.seat = [](store::World world) { return elastic_rank().seated(std::move(world)); };
   const Result<std::shared_ptr<memory::Arena>> shared = arena();
   if (shared.is_ok())
     options.arena = shared.value();
@@ -110,6 +142,7 @@ Status init(runtime::InitOptions options) {
   t_is_in_init = false;
   if (rendezvous().mpi() && !std::exchange(life.has_mpi_hook, true)) std::atexit(finalize_mpi);
   if (!session.is_ok()) {
+    elastic_rank().spend();
     stop_endpoint();
     return session.status();
   }
@@ -143,7 +176,9 @@ void shutdown() {
   life.has_ended_well = leaving->health().code == Code::kShutDown;
   const runtime::Session& session = leaving->session();
   const Rank lost = leaving->lost_rank();
-  if (lost >= 0 && lost != session.me)
+  // The members of an elastic job wait for nobody: those that are gone do not belong to the next view.
+  if (!life.has_ended_well) elastic_rank().spend();
+  if (lost >= 0 && lost != session.me && !elastic_rank().is_elastic())
     rendezvous().note_loss(
         {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});
   stop_metrics_port();

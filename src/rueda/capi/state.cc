@@ -19,6 +19,7 @@ struct CoreState {
   std::mutex mutex;  // guards engine
   std::shared_ptr<runtime::Engine> engine;
   runtime::RendezvousPoint rendezvous;
+  runtime::ElasticRank elastic{[](const char* name) -> const char* { return std::getenv(name); }};
   std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // one file for all epochs
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
@@ -134,6 +135,8 @@ void set_engine(std::shared_ptr<runtime::Engine> engine) {
 }
 
 runtime::RendezvousPoint& rendezvous() { return state().rendezvous; }
+
+runtime::ElasticRank& elastic_rank() { return state().elastic; }
 
 trace::Timeline& timeline() { return *state().timeline; }
 std::shared_ptr<trace::Timeline> shared_timeline() { return state().timeline; }

@@ -8,6 +8,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/runtime/bootstrap.h"
+#include "rueda/runtime/elastic_rank.h"
 #include "rueda/runtime/engine.h"
 
 namespace rueda::capi {
@@ -36,6 +37,7 @@ bool release_detached(void* memory);
 trace::Timeline& timeline();
 std::shared_ptr<trace::Timeline> shared_timeline();
 runtime::RendezvousPoint& rendezvous();
+runtime::ElasticRank& elastic_rank();
 
 // Keeps the sentence for rueda_last_error() and returns the code.
 int fail(const Status& why);

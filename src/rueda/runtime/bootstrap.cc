@@ -303,7 +303,8 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   }
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
-  const store::World& world = completed.value();
+  const store::World world = options.seat ? options.seat(completed.value()) : completed.value();
+  if (world.is_elastic) point.enter_view(world.view);
   apply_log_settings(config, world.rank);
   if (!world.warning.empty()) RUEDA_LOG(kWarning, world.warning);
 

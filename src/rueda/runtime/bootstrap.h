@@ -26,6 +26,8 @@ struct InitOptions {
   std::shared_ptr<memory::Arena> arena = {};
   // An MPI communicator, as a number: its ranks are the ranks of the job.
   std::optional<uint64_t> communicator = {};
+  // Of an elastic job: the place of this process instead of the one that the environment gives.
+  std::function<store::World(store::World)> seat = {};
   // Asked on the calling thread while init waits for other ranks; true ends the wait.
   store::Interrupted is_interrupted = {};
 };

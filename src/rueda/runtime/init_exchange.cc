@@ -11,6 +11,7 @@
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/control/mismatch.h"
+#include "rueda/membership/keys.h"
 #include "rueda/runtime/peer_table.h"
 #include "rueda/store/arrived.h"
 
@@ -25,7 +26,8 @@ constexpr Nanos kLongestPause = 100 * kMillisecond;
 constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
 constexpr Nanos kRefusalWait = kSecond, kCauseWait = kSecond;
 constexpr Epoch kMostMissed = 64;
-constexpr size_t kNamed = 8;  // ranks that have not come
+constexpr Epoch kInitsOfView = Epoch{1} << 20;  // more than a process makes in one view
+constexpr size_t kNamed = 8;                    // ranks that have not come
 
 // "<number> open" while ranks may still come, "<number> closed" afterwards.
 constexpr std::string_view kExchangeKey = "exchange";
@@ -123,21 +125,37 @@ Result<store::World> RendezvousPoint::complete(store::World detected, Deadline d
 }
 
 Status RendezvousPoint::open(const store::World& world, const std::string& interface, Deadline deadline) {
-  const bool is_same_place =
-      rendezvous_.store && site_of(world) == site_of(world_) && (world.rank == 0) == (world_.rank == 0);
+  const bool serves_as_before = world.is_elastic || (world.rank == 0) == (world_.rank == 0);
+  const bool is_same_place = rendezvous_.store && site_of(world) == site_of(world_) && serves_as_before;
   if (!is_same_place) {
     rendezvous_ = {};
     Result<store::Rendezvous> opened =
         store::open_rendezvous(world, interface, kRelease, deadline, is_interrupted_);
     if (!opened.is_ok()) return opened.status();
     rendezvous_ = std::move(opened).value();
+    if (world.is_elastic) see_one_view();
     // The launcher tells the user who is missing. Nothing depends on it.
-    if (world.is_store_served)
+    if (world.is_store_served && (!world.is_elastic || world.view == 1))
       log_failure(rendezvous_.store->set(store::arrival_key(world.rank), "", soon(deadline, kTell)));
   }
   world_ = world;
   interface_ = interface;
   return Status::ok();
+}
+
+void RendezvousPoint::see_one_view() {
+  auto prefixed = std::make_unique<store::PrefixedStore>(std::move(rendezvous_.store));
+  prefixed_ = prefixed.get();
+  prefixed_->use(membership::exchange_prefix(view_));
+  rendezvous_.store = std::move(prefixed);
+}
+
+void RendezvousPoint::enter_view(int64_t view) {
+  if (std::exchange(view_, view) == view) return;
+  if (prefixed_ != nullptr) prefixed_->use(membership::exchange_prefix(view));
+  if (view > 1) last_closed_ = number_ = std::max(number_, Epoch{view} * kInitsOfView);
+  has_left_refusal_ = false;
+  lost_.reset();
 }
 
 Result<Epoch> RendezvousPoint::next_number(Deadline deadline) {

@@ -26,6 +26,7 @@
 #include "rueda/runtime/init_wait.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/store/ended.h"
+#include "rueda/store/prefixed_store.h"
 #include "rueda/store/world.h"
 
 namespace rueda::runtime {
@@ -51,6 +52,12 @@ class RendezvousPoint {
   // world another size.
   Status open(const store::World& world, const std::string& interface, Deadline deadline);
   [[nodiscard]] store::Rendezvous& rendezvous() { return rendezvous_; }
+
+  // Of an elastic job: the inits from now on are those of this view. Their numbers are larger than those of
+  // earlier views, and the same in processes that are new.
+  void enter_view(int64_t view);
+  // After open() in an elastic job: the store with the keys of all views.
+  [[nodiscard]] store::Store& whole_store() { return prefixed_->whole(); }
 
   // The number of the next exchange. Rank 0 chooses it and announces it in the store; the others wait for it.
   // No process meets twice under one number, and a process that is new to the job learns the current one.
@@ -89,12 +96,15 @@ class RendezvousPoint {
   Epoch first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline);
   [[nodiscard]] Status why_ended(const store::EndedRank& ended, Epoch announced) const;
   void look_elsewhere();
+  void see_one_view();
 
   std::string detected_;  // identity of the world that completed_ completes
   store::World completed_;
   store::World world_;  // that rendezvous_ serves
   std::string interface_;
   store::Rendezvous rendezvous_;
+  store::PrefixedStore* prefixed_ = nullptr;  // elastic jobs: rendezvous_.store
+  int64_t view_ = 0;
   Epoch number_ = 0;
   Epoch last_closed_ = 0;  // rank 0
   bool has_left_refusal_ = false;

@@ -112,6 +112,18 @@ class FileStore final : public Store {
     return sum;
   }
 
+  Result<std::string> compare_and_set(std::string_view key, std::string_view expected, std::string_view value,
+                                      Deadline deadline) override {
+    if (Status status = check_both(key, expected, value); !status.is_ok()) return status;
+    const Result<UniqueFd> lock = take_lock(key, deadline);
+    if (!lock.is_ok()) return lock.status();
+    const Result<std::optional<std::string>> old = read(file_name_of(key), key);
+    if (!old.is_ok()) return old.status();
+    if (old.value().value_or("") != expected) return old.value().value_or("");
+    if (Status status = replace(key, value); !status.is_ok()) return status;
+    return std::string(value);
+  }
+
   Status remove_prefix(std::string_view prefix, Deadline) override {
     // A file name contains the first bytes of its key. Only for a longer prefix must the files be read.
     const std::string name_prefix =

@@ -18,6 +18,14 @@ Status check_value(std::string_view key, std::string_view value) {
                                       std::to_string(kMaxStoreValueBytes) + " are allowed"};
 }
 
+Status check_both(std::string_view key, std::string_view expected, std::string_view value) {
+  if (Status status = check_value(key, value); !status.is_ok()) return status;
+  if (expected.size() + value.size() <= kMaxStoreValueBytes) return Status::ok();
+  return {Code::kInvalidArgument, "the two values of store key '" + std::string(key) + "' have " +
+                                      std::to_string(expected.size() + value.size()) + " bytes, at most " +
+                                      std::to_string(kMaxStoreValueBytes) + " are allowed"};
+}
+
 Status key_timeout(std::string_view key, std::string_view where) {
   return {Code::kTimeout,
           "key '" + std::string(key) + "' did not appear in the store at " + std::string(where) +
@@ -63,6 +71,16 @@ Status KeyValues::set(std::string_view key, std::string_view value) {
 const std::string* KeyValues::find(std::string_view key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;
+}
+
+Result<std::string> KeyValues::compare_and_set(std::string_view key, std::string_view expected,
+                                               std::string_view value) {
+  if (Status status = check_both(key, expected, value); !status.is_ok()) return status;
+  const std::string* const old = find(key);
+  if ((old == nullptr ? std::string_view() : std::string_view(*old)) != expected)
+    return old == nullptr ? std::string() : *old;
+  if (Status status = set(key, value); !status.is_ok()) return status;
+  return std::string(value);
 }
 
 Result<int64_t> KeyValues::add(std::string_view key, int64_t amount) {

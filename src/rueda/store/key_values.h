@@ -24,11 +24,15 @@ Status key_absent(std::string_view key, std::string_view where);
 // Adds to a counter kept as decimal text; an absent value counts as 0.
 Result<int64_t> add_to_text(std::string_view key, const std::optional<std::string>& text, int64_t amount);
 
+Status check_both(std::string_view key, std::string_view expected, std::string_view value);
+
 class KeyValues {
  public:
   Status set(std::string_view key, std::string_view value);
   [[nodiscard]] const std::string* find(std::string_view key) const;  // null when absent
   Result<int64_t> add(std::string_view key, int64_t amount);
+  Result<std::string> compare_and_set(std::string_view key, std::string_view expected,
+                                      std::string_view value);
   void remove_prefix(std::string_view prefix);
 
  private:

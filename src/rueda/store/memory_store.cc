@@ -43,6 +43,14 @@ class MemoryStore final : public Store {
     return sum;
   }
 
+  Result<std::string> compare_and_set(std::string_view key, std::string_view expected, std::string_view value,
+                                      Deadline) override {
+    const std::scoped_lock lock(mutex_);
+    Result<std::string> now = values_.compare_and_set(key, expected, value);
+    changed_.notify_all();
+    return now;
+  }
+
   Status remove_prefix(std::string_view prefix, Deadline) override {
     const std::scoped_lock lock(mutex_);
     values_.remove_prefix(prefix);

@@ -13,13 +13,14 @@
 namespace rueda::store {
 
 // Part of the wire format: append only.
-enum class Op : uint8_t { kSet = 1, kGet = 2, kTryGet = 3, kAdd = 4, kRemovePrefix = 5 };
+enum class Op : uint8_t { kSet = 1, kGet = 2, kTryGet = 3, kAdd = 4, kRemovePrefix = 5, kCompareAndSet = 6 };
 
 struct Command {
   Op op = Op::kGet;
   std::string key;
   std::string value;
   int64_t amount = 0;  // kAdd: to add; kGet: the longest wait, in nanoseconds
+  std::string expected{};  // kCompareAndSet only
 };
 
 struct Reply {
@@ -45,6 +46,7 @@ inline Bytes encode(const Command& command) {
   body.put_string(command.key);
   body.put_string(command.value);
   body.put(command.amount);
+  if (command.op == Op::kCompareAndSet) body.put_string(command.expected);
   return with_length(body.bytes());
 }
 
@@ -74,7 +76,8 @@ inline Result<Command> decode_command(std::span<const std::byte> body) {
   command.key = reader.get_string(kMaxStoreKeyBytes);
   command.value = reader.get_string(kMaxStoreValueBytes);
   command.amount = reader.get<int64_t>();
-  if (!reader.is_ok() || !reader.is_at_end() || command.op < Op::kSet || command.op > Op::kRemovePrefix)
+  if (command.op == Op::kCompareAndSet) command.expected = reader.get_string(kMaxStoreValueBytes);
+  if (!reader.is_ok() || !reader.is_at_end() || command.op < Op::kSet || command.op > Op::kCompareAndSet)
     return malformed_message();
   return command;
 }

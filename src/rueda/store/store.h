@@ -25,6 +25,11 @@ class Store {
   virtual Result<std::string> try_get(std::string_view key, Deadline deadline) = 0;
   // Adds to the value and returns the new one. An absent key counts as 0. Atomic across clients.
   virtual Result<int64_t> add(std::string_view key, int64_t amount, Deadline deadline) = 0;
+  // Sets the key if its value is `expected`; an absent key counts as empty. Returns the value that the key
+  // has afterwards: `value`, or that of a rival. Atomic across clients that change this key in this way only.
+  // Both values together have at most kMaxStoreValueBytes.
+  virtual Result<std::string> compare_and_set(std::string_view key, std::string_view expected,
+                                              std::string_view value, Deadline deadline) = 0;
   // Removes every key that begins with prefix.
   virtual Status remove_prefix(std::string_view prefix, Deadline deadline) = 0;
   [[nodiscard]] virtual std::string description() const = 0;  // "tcp://10.0.0.1:4711", for messages

@@ -311,6 +311,12 @@ class Server final : public StoreServer {
         after_set(command.key, std::to_string(sum.value()));
         return Reply{.text = "", .sum = sum.value()};
       }
+      case Op::kCompareAndSet: {
+        const Result<std::string> now = values_.compare_and_set(command.key, command.expected, command.value);
+        if (!now.is_ok()) return Reply{.code = now.status().code, .text = now.status().why};
+        if (now.value() == command.value) after_set(command.key, command.value);
+        return Reply{.text = now.value()};
+      }
       case Op::kRemovePrefix:
         values_.remove_prefix(command.key);
         return Reply{};

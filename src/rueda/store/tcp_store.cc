@@ -86,6 +86,18 @@ class TcpStore final : public Store {
     return reply.value().sum;
   }
 
+  Result<std::string> compare_and_set(std::string_view key, std::string_view expected, std::string_view value,
+                                      Deadline deadline) override {
+    if (Status status = check_both(key, expected, value); !status.is_ok()) return status;
+    Result<Reply> reply = ask({.op = Op::kCompareAndSet,
+                               .key = std::string(key),
+                               .value = std::string(value),
+                               .expected = std::string(expected)},
+                              deadline);
+    if (!reply.is_ok()) return reply.status();
+    return std::move(reply.value().text);
+  }
+
   Status remove_prefix(std::string_view prefix, Deadline deadline) override {
     if (prefix.size() > kMaxStoreKeyBytes) return check_key(prefix);
     return ask({.op = Op::kRemovePrefix, .key = std::string(prefix), .value = ""}, deadline).status();

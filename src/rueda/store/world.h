@@ -31,6 +31,10 @@ struct World {
   std::string job;       // public job id, equal on all ranks, ≤ 64 bytes
   std::string host;      // name of this host for messages (RUEDA_HOSTNAME, HOROVOD_HOSTNAME or gethostname)
 
+  // Of an elastic job: the view to which this process belongs; 0: it has not joined one yet.
+  bool is_elastic = false;
+  int64_t view = 0;
+
   // The rendezvous method: exactly one of these.
   enum class Method { kNone, kUrl, kSeed, kPmi, kPmix, kGiven };
   Method method = Method::kNone;

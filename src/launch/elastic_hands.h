@@ -1,0 +1,51 @@
+// Performs what ElasticJob decides: it sends to agents, starts agents of new hosts, and serves the register.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "launch/agents.h"
+#include "launch/elastic_job.h"
+#include "launch/job_ranks.h"
+#include "launch/job_start.h"
+#include "launch/rank_output.h"
+
+namespace rueda::launch {
+
+// Of the job. They outlive these hands.
+struct JobParts {
+  const RunOptions& options;
+  Agents& agents;
+  JobRanks& ranks;
+  RankOutput& output;
+  const std::optional<JobStart>& start;
+  const std::unique_ptr<store::StoreServer>& store;
+};
+
+// One thread, but for inbox() of the job.
+class ElasticHands {
+ public:
+  // The ranks are placed.
+  explicit ElasticHands(const JobParts& parts);
+  // Before the ranks start: they look for the first view. Gives them their variables.
+  Status open(JobStart& start);
+  [[nodiscard]] ElasticJob& job() { return job_; }
+
+  void on_held(const std::string& host, std::span<const std::byte> payload);
+  Status on_board(std::span<const std::byte> payload);
+  void on_host_lost(const std::string& host, Nanos now);
+
+ private:
+  void start(const std::string& host, const Variables& variables);
+  bool reach(const std::string& host);
+  void send(int number, MessageType type, std::span<const std::byte> payload);
+  void say(const std::string& sentence) { parts_.output.say("rueda: " + sentence + "\n"); }
+  ElasticJob::Effects effects();
+
+  JobParts parts_;
+  ElasticJob job_;
+};
+
+}  // namespace rueda::launch

@@ -1,0 +1,62 @@
+// The hosts of an elastic job, as a program of the user prints them: it is started every second, one at a
+// time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/hosts.h"
+#include "launch/job_options.h"
+#include "launch/poll_set.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::launch {
+
+// Lines "host:slots" or "host"; empty ones are skipped. Pure.
+Result<std::vector<HostSlots>> parse_discovered(std::string_view text, int default_slots);
+
+inline constexpr Nanos kDiscoveryInterval = kSecond;
+inline constexpr Nanos kDiscoveryTime = 10 * kSecond;  // then the program is killed
+
+// One thread.
+class HostDiscovery {
+ public:
+  HostDiscovery(std::string script, int default_slots)
+      : script_(std::move(script)), default_slots_(default_slots) {}
+  ~HostDiscovery() { end(); }
+  HostDiscovery(const HostDiscovery&) = delete;
+  HostDiscovery& operator=(const HostDiscovery&) = delete;
+
+  void watch(PollSet& set);
+  // Starts the program if it is time. Returns the hosts once it has ended, or why there are none.
+  std::optional<Result<std::vector<HostSlots>>> tick(Nanos now);
+  [[nodiscard]] Nanos next() const { return out_.is_open() ? began_ + kDiscoveryTime : again_at_; }
+  // The same until it has ended, or was killed.
+  Result<std::vector<HostSlots>> run_once();
+
+ private:
+  Status start(Nanos now);
+  void read_some();
+  void end();
+  [[nodiscard]] Result<std::vector<HostSlots>> result() const;
+
+  std::string script_;
+  int default_slots_;
+  pid_t pid_ = 0;  // of its session
+  UniqueFd out_;   // open while it runs
+  std::string text_;
+  bool is_at_end_ = false;
+  Nanos began_ = 0, again_at_ = 1;
+};
+
+// Before an elastic job starts: waits until the program of the user names enough slots. If it fails at once,
+// nothing is waited for.
+Status discover_first_hosts(RunOptions& options);
+
+}  // namespace rueda::launch
