@@ -58,11 +58,6 @@ class HorovodVersionMismatchError(ImportError):
         self.installed_version = installed_version
 
 
-def no_elastic(module: str) -> str:
-    """The sentence for code that asks a module for elastic training."""
-    return f"This version of {module} has no elastic module; run the job without elastic training."
-
-
 def missing_attribute(module: str, name: str) -> AttributeError:
     """What a front end raises for an attribute that it does not have."""
     return AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ FAILURE = (
 WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
 ELASTIC = (
     "rueda.run starts a fixed number of processes: leave out min_num_proc, max_num_proc, slots, reset_limit, "
-    "cooldown_range and host_discovery_script."
+    "cooldown_range and host_discovery_script, or start an elastic job with `rueda run --min-np`."
 )
 
 USAGE_ERROR = 2  # exit status of `rueda run` for arguments that it does not accept

@@ -9,16 +9,14 @@ import importlib.machinery
 import sys
 from typing import Any
 
-from rueda.errors import no_elastic
-
 _RUN = "start jobs with horovod.run, horovodrun or `rueda run`"
 _SPARK = "use horovod.spark.run"
 _RAY = "use horovod.ray.RayExecutor"
 _ESTIMATORS = "use the estimators of horovod.spark.torch and horovod.spark.keras"
-ELASTIC = no_elastic("rueda")
+ELASTIC = "elastic jobs are those of `rueda run --min-np`"
 
-# What to do instead of importing a module or one below it. None: there is no elastic training.
-_MODULES: dict[str, str | None] = {
+# What to do instead of importing a module or one below it.
+_MODULES: dict[str, str] = {
     "horovod._keras": "use horovod.keras or horovod.tensorflow.keras",
     "horovod.mxnet": "MXNet is retired; use horovod.torch, horovod.tensorflow or horovod.keras",
     "horovod.runner.elastic.constants": _RUN,
@@ -41,14 +39,14 @@ _MODULES: dict[str, str | None] = {
     "horovod.runner.util.remote": "`rueda run` reaches hosts by ssh itself",
     "horovod.ray.adapter": _RAY,
     "horovod.ray.driver_service": _RAY,
-    "horovod.ray.elastic_v2": None,
+    "horovod.ray.elastic_v2": ELASTIC,
     "horovod.ray.strategy": _RAY,
     "horovod.ray.utils": _RAY,
     "horovod.spark.lightning": "use Lightning in the function of horovod.spark.run, or horovod.spark.torch",
     "horovod.spark.conf": _SPARK,
     "horovod.spark.driver": _SPARK,
     "horovod.spark.gloo_run": _SPARK,
-    "horovod.spark.host_discovery": None,
+    "horovod.spark.host_discovery": ELASTIC,
     "horovod.spark.mpi_run": _SPARK,
     "horovod.spark.mpirun_rsh": _SPARK,
     "horovod.spark.task.task_service": _SPARK,
@@ -71,12 +69,12 @@ _MODULES: dict[str, str | None] = {
 }
 
 
-def sentence(name: str, instead: str | None) -> str:
+def sentence(name: str, instead: str) -> str:
     """Why a name is not there, and what to do."""
-    return ELASTIC if instead is None else f"rueda has no {name}: {instead}."
+    return f"rueda has no {name}: {instead}."
 
 
-def absent(name: str, instead: str | None = _RUN) -> type:
+def absent(name: str, instead: str = _RUN) -> type:
     """Stands for a class or a function; using it raises NotImplementedError in one sentence."""
     short = name.rpartition(".")[2]
 

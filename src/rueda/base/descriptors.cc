@@ -14,7 +14,8 @@ namespace {
 // For the program and its libraries, for data loaders, and for strangers during a handshake.
 constexpr uint64_t kOtherDescriptors = 256;
 // What rank 0 needs for each peer of its host, with all data channels up: four channels with a socket, a
-// process and memory each, the control block, doorbell and arena of the peer, and its connection to the store.
+// process and memory each, the control block, doorbell and arena of the peer, and its connection to the
+// store.
 constexpr uint64_t kPerRank = 16;
 
 }  // namespace

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from horovod._absent import absent
+from horovod._absent import ELASTIC, absent
 from horovod.runner.common.util import env as env_util
 from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
 from horovod.runner.http.http_server import RendezvousServer
@@ -31,7 +31,7 @@ def create_run_env_vars(
 ) -> dict[str, str]:
     """The variables of all ranks. server_ip: where they meet; rank 0 must run there."""
     if elastic:
-        raise NotImplementedError("rueda has no elastic training: leave out elastic.")
+        raise NotImplementedError(f"create_run_env_vars makes no elastic job: {ELASTIC}.")
     names = list(nics or ())
     values = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server_ip,
@@ -142,6 +142,5 @@ def gloo_run(
         raise RuntimeError(FAILURE.format(f"of `{os.path.basename(whole[0])} run`", status))
 
 
-_ELASTIC: Any = None
-launch_gloo_elastic = absent("horovod.runner.gloo_run.launch_gloo_elastic", _ELASTIC)
-gloo_run_elastic = absent("horovod.runner.gloo_run.gloo_run_elastic", _ELASTIC)
+launch_gloo_elastic = absent("horovod.runner.gloo_run.launch_gloo_elastic", ELASTIC)
+gloo_run_elastic = absent("horovod.runner.gloo_run.gloo_run_elastic", ELASTIC)

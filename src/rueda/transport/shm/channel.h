@@ -16,8 +16,8 @@ namespace rueda::transport {
 
 class ShmChannel final : public Endpoint {
  public:
-  // A dialer is up when it has the memory that the other end creates. busy: where the channel lists itself when
-  // it has something to do; who looks at the list removes it when stays_busy() denies.
+  // A dialer is up when it has the memory that the other end creates. busy: where the channel lists itself
+  // when it has something to do; who looks at the list removes it when stays_busy() denies.
   struct Surroundings {
     Poller& poller;
     Outcome& outcome;
