@@ -19,7 +19,7 @@ struct Command {
   Op op = Op::kGet;
   std::string key;
   std::string value;
-  int64_t amount = 0;  // kAdd: to add; kGet: the longest wait, in nanoseconds
+  int64_t amount = 0;      // kAdd: to add; kGet: the longest wait, in nanoseconds
   std::string expected{};  // kCompareAndSet only
 };
 
