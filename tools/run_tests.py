@@ -105,7 +105,18 @@ FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
 # Test programs that start no thread: neither their tests nor what they test.
 ONE_THREAD = tuple(
     f"{module}_test"
-    for module in ("bench", "control", "doctor", "kernels", "preflight", "schedule", "simulate", "workload")
+    for module in (
+        "bench",
+        "control",
+        "doctor",
+        "fuzz",
+        "kernels",
+        "membership",
+        "preflight",
+        "schedule",
+        "simulate",
+        "workload",
+    )
 )
 RELEASE = Suite("release")
 ASAN = Suite(

@@ -377,6 +377,7 @@ def elastic_join(commit: int, digest: bytes, timeout_s: float) -> View:
         if raised:
             raise raised[0]
         raise errors.RuedaError(last_error())
+    os.environ.pop("RUEDA_JOINER", None)  # this process is a member now
     found: dict[str, Any] = json.loads(_text(_elastic_view()))
     for name in ("holders", "joined", "lost"):
         found[name] = tuple(found[name])

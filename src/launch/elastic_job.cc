@@ -49,6 +49,11 @@ void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Plac
     const Slots::Place place = slots_.take(now).value();
     add(place, now).after = 1;
   }
+  const int wanted = options_.most == 0 ? 0 : options_.most + options_.spares;
+  if (!discovery_ && slots_.offered() < wanted)
+    effects_.say(fmt::format(
+        "--max-np and --spares ask for {} processes, and the hosts have {} slots; give more with -H", wanted,
+        slots_.offered()));
 }
 
 ElasticJob::Process& ElasticJob::add(const Slots::Place& place, Nanos now) {

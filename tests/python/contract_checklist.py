@@ -5,6 +5,7 @@ holds this list against the code: every name must import, every test must exist,
 missing here.
 """
 
+WIRE = "multiprocess/test_wire_types.py::test_"
 COLLECTIVES = "multiprocess/test_torch_collectives.py::test_"
 COMPRESSION = "multiprocess/test_torch_compression.py::test_"
 ERRORS = "multiprocess/test_torch_errors.py::test_"
@@ -58,6 +59,7 @@ TORCH = {
     "remove_process_set": FUNCTIONS + "process_sets_can_be_added_used_and_removed",
     "HorovodInternalError": ERRORS + "mismatched_data_types",
     "Compression": COLLECTIVES + "compression_restores_the_type",
+    "rescale_residuals": WIRE + "what_encoding_loses_comes_with_the_next_steps",
     "DiLoCo": LOCAL + "diloco_is_what_its_paper_says",
     "LocalSGD": LOCAL + "ranks_agree_after_so_many_steps_and_not_before",
     "DistributedOptimizer": OPTIMIZER + "loss_curve_equals_one_process_with_the_whole_batch",

@@ -1,5 +1,6 @@
 """Every name of Horovod's TensorFlow interface and the test that shows it; see contract_checklist.py."""
 
+WIRE = "multiprocess/test_wire_types.py::test_"
 COLLECTIVES = "multiprocess/test_tensorflow_collectives.py::test_"
 ERRORS = "multiprocess/test_tensorflow_errors.py::test_"
 FUNCTIONS = "multiprocess/test_tensorflow_functions.py::test_"
@@ -47,6 +48,7 @@ TENSORFLOW = {
     "Product": COLLECTIVES + "allreduce_min_max_product_and_uneven_worlds",
     "HorovodInternalError": FRONT_END + "alias_and_rueda_share_their_objects",
     "Compression": COLLECTIVES + "compression_restores_the_type",
+    "rescale_residuals": WIRE + "what_encoding_loses_comes_with_the_next_steps",
     "allreduce": COLLECTIVES + "allreduce_sums_every_type_and_shape_in_every_mode",
     "grouped_allreduce": COLLECTIVES + "grouped_allreduce_keeps_order_and_mixes_types_and_slices",
     "allgather": COLLECTIVES + "allgather_concatenates_uneven_rows_of_every_type",

@@ -27,7 +27,7 @@ sys.exit(f"imported {loaded}" if loaded else 0)
 
 
 def test_front_ends_export_the_functions_of_the_job_and_the_operations():
-    assert len(exports.__all__) == len(set(exports.__all__)) == 33
+    assert len(exports.__all__) == len(set(exports.__all__)) == 34
     for front_end in ("numpy", "torch", "tensorflow", "jax", "keras"):
         pytest.importorskip(front_end)
         module = __import__(f"rueda.{front_end}", fromlist=["__all__"])

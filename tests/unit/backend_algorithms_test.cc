@@ -78,11 +78,12 @@ bool is_reducing(const Algorithm& algorithm) {
 }
 bool is_moving(const Algorithm& algorithm) { return !is_reducing(algorithm) && !is_adasum(algorithm); }
 
+// Encoded calls round what they sum: backend_encoded_test.cc defines their results.
 std::vector<Case> cases(bool (*is_wanted)(const Algorithm&)) {
   std::vector<Case> all;
   for (const Algorithm& algorithm : schedule::algorithms())
     for (const WireKind kind : {WireKind::kRendezvous, WireKind::kBuffered})
-      if (is_wanted(algorithm)) all.push_back({&algorithm, kind});
+      if (!algorithm.is_encoded && is_wanted(algorithm)) all.push_back({&algorithm, kind});
   return all;
 }
 

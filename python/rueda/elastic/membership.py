@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from rueda import _core
 
@@ -16,15 +16,6 @@ NO_COMMIT = -1
 NOT_IN_VIEW = -1  # the rank of a process that the next view leaves out
 DEFAULT_TIMEOUT_S = 600.0  # as Horovod's --elastic-timeout
 EXIT_LEFT = 75  # EX_TEMPFAIL of sysexits.h: the launcher may start the process again
-
-NOT_ELASTIC = (
-    "This job is not elastic, so its ranks stay as they are: start it with `rueda run --min-np` to let ranks "
-    "come and go."
-)
-WITHOUT_ENGINE = (
-    "librueda.so of this version cannot change the members of a job: install a rueda whose library and "
-    "Python package are of one version."
-)
 
 
 @dataclass(frozen=True)
@@ -83,8 +74,7 @@ class CoreMembership:
 
     def is_elastic(self) -> bool:
         """Whether `rueda run` started this job with --min-np, or with a script that finds hosts."""
-        ask = getattr(_core, "is_elastic", None)
-        return ask is not None and bool(ask())
+        return _core.is_elastic()
 
     def is_joiner(self) -> bool:
         """The launcher says so in the environment of those that it starts later."""
@@ -92,8 +82,7 @@ class CoreMembership:
 
     def join(self, commit: int, digest: bytes, timeout_s: float) -> View:
         """Waits for the next view. Raises RuedaError with one sentence if there is none for this process."""
-        found = self._function("elastic_join")(commit, digest, timeout_s)
-        os.environ.pop("RUEDA_JOINER", None)
+        found = _core.elastic_join(commit, digest, timeout_s)
         return View(
             found.number,
             found.rank,
@@ -106,24 +95,16 @@ class CoreMembership:
 
     def committed(self, commit: int) -> None:
         """Tells the engine, which names the commit of an interrupt by it."""
-        tell = getattr(_core, "elastic_committed", None)
-        if tell is not None:
-            tell(commit)
+        _core.elastic_committed(commit)
 
     def news(self) -> News:
         """What has been heard; nothing in a job that is not elastic."""
         if not self.is_elastic():
             return News()
-        found = self._function("elastic_news")()
+        found = _core.elastic_news()
         return News(
             bool(found.hosts_added), bool(found.hosts_removed), int(found.at_commit), bool(found.leave)
         )
-
-    def _function(self, name: str) -> Any:
-        function = getattr(_core, name, None)
-        if function is None:
-            raise RuntimeError(WITHOUT_ENGINE if self.is_elastic() else NOT_ELASTIC)
-        return function
 
 
 class _Current:

@@ -9,6 +9,7 @@ import torch
 
 from rueda import _core
 from rueda.compression import CastCompressor, Compressor, Int8Compressor, NoneCompressor, wire_of
+from rueda.torch import devices
 
 
 class _Cast(CastCompressor):
@@ -47,8 +48,13 @@ class Compression:
 
 def wire_type(compression: Any, tensors: Iterable[torch.Tensor], op: int) -> int:
     """How the engine sends an allreduce of these tensors in the place of compression.compress()."""
-    is_plain = all(tensor.dtype is torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
-    return wire_of(compression, op, is_plain)
+    return wire_of(compression, op, all(map(_is_plain, tensors)))
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether it has float32 in host memory. What is no tensor is refused later."""
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return is_tensor and tensor.dtype is torch.float32 and not devices.is_on_gpu(tensor)
 
 
 __all__ = [
