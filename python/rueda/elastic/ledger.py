@@ -164,7 +164,50 @@ class Ledger(BaseLedger):
         return self.length
 
 
-class StreamLedger(BaseLedger):
+class BlockLedger(BaseLedger):
+    """Data that come one after the other, and whose number is known only at the end. Subclasses say what the
+    block of a step is.
+    """
+
+    def __init__(self, batch_size: int, world: World) -> None:
+        super().__init__(batch_size, world)
+        self._end: int | None = None  # known once a rank has come there
+
+    def _blocks(self, start: int) -> Iterable[Any]:
+        """The samples from there on, in blocks of a step of all ranks; the last may be shorter."""
+        raise NotImplementedError
+
+    def _count(self, block: Any) -> int:
+        """How many samples it has."""
+        raise NotImplementedError
+
+    def _part(self, block: Any, start: int, stop: int) -> Any:
+        """These of its samples."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[tuple[Any, float]]:
+        rank, size = self._begin_iteration()
+        at = self._start
+        for step, block in enumerate(self._blocks(at)):
+            count = self._count(block)
+            share = share_of(count, rank, size)
+            self._weights[step] = share.weight
+            at += count
+            if count < self._step_samples:
+                self._end = at
+            start, stop = (share.start, share.stop) if share.start < share.stop else (0, 1)
+            yield self._part(block, start, stop), share.weight
+        self._end = at
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._end = None
+
+    def _length(self) -> int | None:
+        return self._end
+
+
+class StreamLedger(BlockLedger):
     """The samples of data without an index: anything that can be iterated again from its beginning.
 
     source(epoch) returns an iterable, the same on all ranks. Iterating yields (items of this rank, weight).
@@ -183,25 +226,14 @@ class StreamLedger(BaseLedger):
     ) -> None:
         super().__init__(batch_size, world)
         self._source = source
-        self._end: int | None = None  # known once a rank has come there
 
-    def __iter__(self) -> Iterator[tuple[list[Any], float]]:
-        rank, size = self._begin_iteration()
-        stream = islice(iter(self._source(self.epoch)), self._start, None)
-        step, at = 0, self._start
+    def _blocks(self, start: int) -> Iterator[list[Any]]:
+        stream = islice(iter(self._source(self.epoch)), start, None)
         while block := list(islice(stream, self._step_samples)):
-            share = share_of(len(block), rank, size)
-            self._weights[step] = share.weight
-            at += len(block)
-            if len(block) < self._step_samples:
-                self._end = at
-            yield block[share.start : share.stop] or block[:1], share.weight
-            step += 1
-        self._end = at
+            yield block
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._end = None
+    def _count(self, block: list[Any]) -> int:
+        return len(block)
 
-    def _length(self) -> int | None:
-        return self._end
+    def _part(self, block: list[Any], start: int, stop: int) -> list[Any]:
+        return block[start:stop]

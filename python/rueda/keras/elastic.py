@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from rueda.basics import basics
-from rueda.elastic import exports, pieces
+from rueda.elastic import exports
 from rueda.elastic.exports import *  # noqa: F403
 from rueda.elastic.loop import Hooks, decorate
-from rueda.elastic.state import ObjectState
+from rueda.elastic.variables import VariablesState, check_built
 from rueda.keras.trained import sync
 from rueda.keras.values import as_numpy, broadcast_variables
 from rueda.numpy import broadcast_object
@@ -28,13 +27,12 @@ __all__ = [
     *exports.__all__,
 ]
 
-NOT_BUILT = "Model must be built first. Run `model.build(input_shape)`."
 NO_ATTRIBUTE = (
     "{callback} sets state.{name}, but the state has no {name}: make it with KerasState(…, {name}=0)."
 )
 
 
-class KerasState(ObjectState):
+class KerasState(VariablesState):
     """The state of a Keras model and its optimizer. Each keyword becomes an attribute.
 
     model: must be built. optimizer: default the model's.
@@ -43,32 +41,12 @@ class KerasState(ObjectState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        if not getattr(model, "built", False):
-            raise ValueError(NOT_BUILT)
+        check_built(model)
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
         if self.optimizer is not None and not getattr(self.optimizer, "built", True):
             self.optimizer.build(model.trainable_variables)
-        self._values: list[Any] = []
-        super().__init__(broadcast_object, basics.rank, **kwargs)
-        self._save_variables()
-
-    def save(self) -> None:
-        """Copies the values of all variables."""
-        self._save_variables()
-        super().save()
-
-    def restore(self) -> None:
-        """Assigns the copies."""
-        self._assign(self._values)
-        super().restore()
-
-    def sync(self) -> None:
-        """Makes all ranks equal to those that hold the newest commit; before there is a view, to rank 0."""
-        if self._view is None:
-            broadcast_variables(self._variables(), root_rank=0)
-            self._save_variables()
-        super().sync()
+        super().__init__(broadcast_object, **kwargs)
 
     def _variables(self) -> list[Any]:
         """In the same order on all ranks. States of random generators stay each rank's own."""
@@ -79,31 +57,19 @@ class KerasState(ObjectState):
                 seen.setdefault(id(one), one)
         return list(seen.values())
 
-    def _save_variables(self) -> None:
+    def _read(self) -> list[np.ndarray]:
         sync(self.model)
-        self._values = [np.array(as_numpy(one)) for one in self._variables()]
+        return [np.array(as_numpy(one)) for one in self._variables()]
 
-    def _assign(self, values: list[Any]) -> None:
+    def _assign(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self._variables(), values):
             variable.assign(value)
 
-    def _capture(self) -> dict[str, Any]:
-        return {**super()._capture(), "variables": self._values}
+    def _broadcast(self) -> None:
+        broadcast_variables(self._variables(), root_rank=0)
 
-    def _adopt(self, tree: dict[str, Any]) -> None:
-        if len(tree["variables"]) != len(self._variables()):
-            raise ValueError(
-                f"This rank has {len(self._variables())} variables, but those that hold the commit have "
-                f"{len(tree['variables'])}: build the same model and optimizer on every rank, before "
-                "hvd.elastic.run."
-            )
-        self._assign(tree["variables"])
-        self._save_variables()
-        super()._adopt(tree)
-
-    def _layout(self) -> bytes:
-        shapes = [f"{tuple(one.shape)}:{one.dtype}".encode() for one in self.model.variables]
-        return pieces.digest_of([super()._layout(), *shapes])
+    def _kinds(self) -> list[str]:
+        return [f"{tuple(one.shape)}:{one.dtype}" for one in self.model.variables]
 
 
 class StateCallback:

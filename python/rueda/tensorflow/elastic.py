@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rueda.basics import basics
-from rueda.elastic import exports, pieces
+from rueda.elastic import exports
 from rueda.elastic.exports import *  # noqa: F403
-from rueda.elastic.ledger import BaseLedger, rank_and_size, share_of
+from rueda.elastic.ledger import BlockLedger, rank_and_size
 from rueda.elastic.loop import Hooks, decorate
 from rueda.elastic.lost import is_lost
-from rueda.elastic.state import ObjectState
+from rueda.elastic.variables import VariablesState, check_built
 from rueda.errors import internal_error
 from rueda.tensorflow.arguments import underlying
 from rueda.tensorflow.functions import broadcast_object, broadcast_object_fn, broadcast_variables
@@ -25,49 +24,27 @@ NO_SESSION = (
     "TensorFlowState without a session works in eager execution only: pass session=…, or call "
     "tf.compat.v1.enable_eager_execution() first."
 )
-NOT_BUILT = "Model must be built first. Run `model.build(input_shape)`."
 # By these texts errors of collectives are known in Horovod's programs.
 _OURS = "Horovod"
 
 
-class _VariablesState(ObjectState):
-    """A state of variables, which are kept as arrays, beside plain values. Subclasses say which variables."""
+class _TensorFlowVariables(VariablesState):
+    """What TensorFlow's states share: their variables may belong to a session."""
 
     def __init__(self, broadcast: Callable[[Any], Any], session: Any, **kwargs: Any) -> None:
         self._session = session
-        self._values: list[Any] = []
-        super().__init__(bcast_object=broadcast, get_rank=basics.rank, **kwargs)
-        self._save_variables()
+        super().__init__(broadcast, **kwargs)
 
-    def _variables(self) -> list[Any]:
-        """The variables, in the same order on all ranks."""
-        raise NotImplementedError
+    def _broadcast(self) -> None:
+        operation = broadcast_variables(self._variables(), root_rank=0)
+        if operation is not None and self._session is not None:
+            self._session.run(operation)
 
-    def save(self) -> None:
-        """Copies the values of the variables."""
-        self._save_variables()
-        super().save()
-
-    def restore(self) -> None:
-        """Assigns the copies."""
-        self._assign(self._values)
-        super().restore()
-
-    def sync(self) -> None:
-        """Makes all ranks equal to those that hold the newest commit; before there is a view, to rank 0."""
-        if self._view is None:
-            operation = broadcast_variables(self._variables(), root_rank=0)
-            if operation is not None and self._session is not None:
-                self._session.run(operation)
-            self._save_variables()
-        super().sync()
-
-    def _save_variables(self) -> None:
+    def _read(self) -> list[np.ndarray]:
         variables = self._variables()
         if self._session is not None:
-            self._values = [np.array(one) for one in self._session.run(variables)]
-        else:
-            self._values = [np.array(one.numpy()) for one in variables]
+            return [np.array(one) for one in self._session.run(variables)]
+        return [np.array(one.numpy()) for one in variables]
 
     def _assign(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self._variables(), values):
@@ -76,31 +53,15 @@ class _VariablesState(ObjectState):
             else:
                 variable.assign(value)
 
-    def _capture(self) -> dict[str, Any]:
-        return {**super()._capture(), "variables": self._values}
-
-    def _adopt(self, tree: dict[str, Any]) -> None:
-        mine = self._variables()
-        if len(mine) != len(tree["variables"]):
-            raise ValueError(
-                f"This rank has {len(mine)} variables, but those that hold the commit have "
-                f"{len(tree['variables'])}: build the same model and optimizer on every rank, before "
-                "hvd.elastic.run."
-            )
-        self._assign(tree["variables"])
-        self._save_variables()
-        super()._adopt(tree)
-
-    def _layout(self) -> bytes:
-        shapes = [f"{tuple(one.shape)}:{tf.as_dtype(one.dtype).name}".encode() for one in self._lasting()]
-        return pieces.digest_of([super()._layout(), *shapes])
+    def _kinds(self) -> list[str]:
+        return [f"{tuple(one.shape)}:{tf.as_dtype(one.dtype).name}" for one in self._lasting()]
 
     def _lasting(self) -> list[Any]:
-        """Those variables that are there before the first step; others may be made by it."""
+        """Those variables that are there before the first step."""
         raise NotImplementedError
 
 
-class TensorFlowState(_VariablesState):
+class TensorFlowState(_TensorFlowVariables):
     """The state of a list of variables. Each keyword becomes an attribute.
 
     variables: default all global variables, when they are asked for. session: for graphs.
@@ -123,7 +84,7 @@ class TensorFlowState(_VariablesState):
         return [] if self.variables is None else list(self.variables)
 
 
-class TensorFlowKerasState(_VariablesState):
+class TensorFlowKerasState(_TensorFlowVariables):
     """The state of a Keras model and its optimizer, for training loops of one's own.
 
     model: must be built. optimizer: default the model's. backend: accepted for old scripts, without effect.
@@ -133,8 +94,7 @@ class TensorFlowKerasState(_VariablesState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
-        if not getattr(model, "built", False):
-            raise ValueError(NOT_BUILT)
+        check_built(model)
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
         _make_variables(self.optimizer, model.trainable_variables)
@@ -163,7 +123,7 @@ def _make_variables(optimizer: Any, variables: Sequence[Any]) -> None:
         optimizer._create_all_weights(variables)
 
 
-class DatasetLedger(BaseLedger):
+class DatasetLedger(BlockLedger):
     """The elements of a tf.data.Dataset, each used once in an epoch, however often the ranks change.
 
     make(epoch) returns the dataset, unbatched, in the same order on all ranks: shuffle with a fixed seed and
@@ -180,28 +140,15 @@ class DatasetLedger(BaseLedger):
     def __init__(self, make: Callable[[int], Any], batch_size: int) -> None:
         super().__init__(batch_size, rank_and_size)
         self._make = make
-        self._end: int | None = None
 
-    def __iter__(self) -> Iterator[tuple[Any, float]]:
-        rank, size = self._begin_iteration()
-        at = self._start
-        for step, block in enumerate(self._make(self.epoch).skip(at).batch(self._step_samples)):
-            count = int(tf.shape(tf.nest.flatten(block)[0])[0])
-            share = share_of(count, rank, size)
-            self._weights[step] = share.weight
-            at += count
-            if count < self._step_samples:
-                self._end = at
-            start, stop = (share.start, share.stop) if share.start < share.stop else (0, 1)
-            yield tf.nest.map_structure(lambda one, a=start, b=stop: one[a:b], block), share.weight
-        self._end = at
+    def _blocks(self, start: int) -> Any:
+        return self._make(self.epoch).skip(start).batch(self._step_samples)
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._end = None
+    def _count(self, block: Any) -> int:
+        return int(tf.shape(tf.nest.flatten(block)[0])[0])
 
-    def _length(self) -> int | None:
-        return self._end
+    def _part(self, block: Any, start: int, stop: int) -> Any:
+        return tf.nest.map_structure(lambda one: one[start:stop], block)
 
 
 def translate(error: Exception) -> Exception | None:

@@ -48,6 +48,8 @@ class Compression:
 
 def wire_type(compression: Any, tensors: Iterable[torch.Tensor], op: int) -> int:
     """How the engine sends an allreduce of these tensors in the place of compression.compress()."""
+    if not hasattr(compression, "wire"):  # most calls, which need not look at their tensors
+        return _core.WIRE_DEFAULT
     return wire_of(compression, op, all(map(_is_plain, tensors)))
 
 
