@@ -1,6 +1,7 @@
 #include "rueda/runtime/local_ranks.h"
 
-#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -18,10 +19,10 @@ constexpr size_t kMaxArenaBytes = size_t{1} << 46;
 constexpr size_t kMaxListedRanks = 6;
 
 // Where this thread runs now. A launcher that binds ranks has done so by now, and the kernel keeps an unbound
-// one near its memory. Only speed depends on it.
+// one near its memory. Only speed depends on it. Not by getcpu(), which glibc 2.28 of the wheels has not yet.
 int32_t numa_node() {
   unsigned node = 0;
-  return getcpu(nullptr, &node) == 0 ? static_cast<int32_t>(node) : 0;
+  return syscall(SYS_getcpu, nullptr, &node, nullptr) == 0 ? static_cast<int32_t>(node) : 0;
 }
 
 }  // namespace
