@@ -2,10 +2,9 @@
 
     python bench/figures/beyond.py [--rueda PATH] [--out docs/figures] [--most 1024]
 
-BERT base, GPT-2 small, a large LSTM, and the shared parameters of a mixture of experts, on hosts of eight
-A100 or H100, with one network port for a host or one for each GPU. Gradients are summed in float32, without
-compression. Of the mixture of experts only the allreduces of what all GPUs share are simulated: **not its
-all-to-alls**, which bring tokens to experts and back in every second layer.
+BERT base, GPT-2 small, a large LSTM and a mixture of experts, on hosts of eight A100 or H100, with one
+network port for a host or one for each GPU. Gradients are summed in float32, without compression. The
+alltoalls that bring tokens to experts and back stop computing, in every second layer (bench/figures/moe.py).
 
 Needs matplotlib for the picture. Writes beyond.svg, and beyond.json with all numbers.
 
@@ -16,7 +15,8 @@ Inputs:
   SM90_NVLINK_BW). NVLink SHARP is not modelled.
 * Between hosts: 200 and 400 Gbit/s, once for a host, or eight times as in DGX A100 and DGX H100 (NVIDIA's
   data sheets: eight ports of 200 and of 400 Gbit/s for the GPUs). RDMA.
-* Latencies: NCCL's table (docs/simulate.md, "gpus").
+* Latencies: NCCL's table (docs/simulate.md, "gpus"). It has none for an alltoall, which takes one step, and
+  as long as the port of a host needs for what its GPUs send to others.
 * Computing: bench/models and bench/figures/moe.py count operations. An A100 does 312 and an H100 989
   Tflop/s (bfloat16, dense; data sheets). Assumed: 40 % of that is reached, half as much by the LSTM, as its
   file assumes half of the others' on a P100; batches are four times those of the files (BERT 128 x 128
@@ -36,7 +36,7 @@ MODELS = {
     "bert_base": "BERT base",
     "gpt2": "GPT-2 small",
     "lstm_large": "large LSTM",
-    "moe": "mixture of experts, shared part",
+    "moe": "mixture of experts",
 }
 BATCH = 4  # times that of the files
 SEQUENCES = 32  # of the mixture of experts
@@ -76,7 +76,8 @@ def compute(rueda: str, folder: Path, most: int) -> Found:
     requests: List[List[str]] = []
     for gpu in GPUS:
         shared = folder / f"moe_{gpu.name}.json"
-        write_model(shared, "moe", gpu.moe_ms(), moe.tensors(gpu.moe_ms()))
+        alltoalls = moe.exchanges(gpu.moe_ms(), SEQUENCES)
+        write_model(shared, "moe", gpu.moe_ms(), moe.tensors(gpu.moe_ms()), alltoalls)
         for ports in PORTS:
             cluster = write_cluster(folder / f"{gpu.name}_{ports}.json", cluster_of(gpu, ports))
             for model in MODELS:

@@ -1,19 +1,20 @@
-"""The shared parameters of a mixture of experts: Switch-Base (Fedus et al. 2021, table 9).
+"""A mixture of experts: Switch-Base (Fedus et al. 2021, table 9).
 
 12 layers of an encoder and 12 of a decoder, 768 wide, 12 heads of 64, feed-forward layers of 2048 with
 GEGLU (three matrices), 32,128 words; every second feed-forward layer has 128 experts, of which a token
 visits one. Experts live on some of the GPUs, so their gradients are not summed over all. Everything else
-is, and only that is listed here: 167 of 7,400 million parameters.
+is: 167 of 7,400 million parameters. In each sparse layer an alltoall brings the tokens to their experts, and
+another one brings them back; backward does the same with their gradients.
 
 Ready times follow the rule of bench/ready_times.py: forward is a third of a step, and backward takes for
 each layer what its multiply-adds are of all, experts included. Sequences have 512 tokens for the encoder
 and 114 for the decoder, as T5 was trained (github.com/google-research/text-to-text-transfer-transformer,
-random_spans_helper).
+random_spans_helper). Experts are spread evenly over all GPUs, and so are the tokens, in bfloat16.
 """
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 WIDTH, INNER, EXPERTS, WORDS, LAYERS = 768, 2048, 128, 32128, 12
 TOKENS = {"encoder": 512, "decoder": 114}
@@ -49,6 +50,30 @@ def layers() -> List[Layer]:
         found.append(([(f"{stack}.norm", WIDTH)], 0))
     found.append(([], float(decoder * WIDTH * WORDS)))  # the output layer is the embedding
     return found
+
+
+def exchanges(compute_ms: float, sequences: int) -> List[Dict[str, Any]]:
+    """The alltoalls of a step in their order, as models of `rueda simulate` have them. Computing waits."""
+    whole = sum(work for _, work in layers())
+    done, found = 0.0, []
+    for names, work in layers():
+        begin, end = done / whole, (done + work) / whole
+        done += work
+        stack, layer, part = (*names[0][0].split("."), "", "")[:3] if names else ("", "", "")
+        if part != "feed_forward" or int(layer) % 2 == 0:
+            continue
+        elements = sequences * TOKENS[stack] * WIDTH // 2  # two of bfloat16 are one of float32
+        forward, backward = compute_ms / 3, 2 * compute_ms / 3
+        moments = {
+            "to": forward * begin,
+            "from": forward * end,
+            "to.backward": forward + backward * (1 - end),
+            "from.backward": forward + backward * (1 - begin),
+        }
+        for way, at_ms in moments.items():
+            name = f"{stack}.{layer}.{way}"
+            found.append({"name": name, "operation": "alltoall", "elements": elements, "at_ms": at_ms})
+    return sorted(found, key=lambda one: float(one["at_ms"]))
 
 
 def tensors(compute_ms: float) -> List[Tuple[str, int, float]]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 Found = Dict[str, Any]
@@ -42,7 +42,13 @@ def write_cluster(path: Path, cluster: Found) -> str:
     return str(path)
 
 
-def write_model(path: Path, name: str, compute_ms: float, tensors: List[Tuple[str, int, float]]) -> None:
+def write_model(
+    path: Path,
+    name: str,
+    compute_ms: float,
+    tensors: List[Tuple[str, int, float]],
+    exchanges: Sequence[Dict[str, Any]] = (),
+) -> None:
     """tensors: name, elements, and when it is ready, in milliseconds from the beginning of a step."""
     model = {
         "name": name,
@@ -52,6 +58,7 @@ def write_model(path: Path, name: str, compute_ms: float, tensors: List[Tuple[st
         "total": sum(elements for _, elements, _ in tensors),
         "parameters": [[tensor, elements] for tensor, elements, _ in tensors],
         "ready_ms": [ready for _, _, ready in tensors],
+        "exchanges": list(exchanges),
     }
     path.write_text(json.dumps(model))
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "bench/exchanges.h"
 #include "bench/gradients.h"
 #include "bench/measure.h"
 #include "bench/statistics.h"
@@ -263,6 +264,35 @@ Result<std::unique_ptr<Exchange>> make_exchange(const Context& context, const Mo
   return make_parameter_server(context.rank, gradients, std::move(plan).value());
 }
 
+struct Exchanged {
+  Exchange& gradients;
+  Exchanges& others;
+  std::vector<workload::Submission> order;
+};
+
+// Computes and submits; waits for what computing needs, which delays what comes after. Returns whether what
+// it waited for was right.
+Result<bool> submit_all(const Context& context, const Model& model, const Exchanged& exchanged, Nanos start) {
+  const double stretch = dilation_of(context.request) * context.request.faults.slowness(context.rank.rank());
+  bool is_right = true;
+  for (const workload::Submission& next : exchanged.order) {
+    sleep_until(start + nanos(next.at_ms * stretch, kMillisecond));
+    const Status begun =
+        next.is_exchange ? exchanged.others.begin(next.index) : exchanged.gradients.begin(next.index, 0);
+    if (!begun.is_ok()) return begun;
+    if (!next.is_exchange || !model.exchanges[next.index].is_awaited) continue;
+    const Nanos before = monotonic_now();
+    const Result<bool> finished = exchanged.others.finish(next.index);
+    if (!finished.is_ok()) return finished.status();
+    is_right &= finished.value();
+    start += monotonic_now() - before;
+  }
+  sleep_until(start + nanos(model.compute_ms * stretch, kMillisecond));
+  const Result<bool> finished = exchanged.others.finish_all();
+  if (!finished.is_ok()) return finished.status();
+  return is_right && finished.value();
+}
+
 }  // namespace
 
 Status measure_burst(const Context& context) {
@@ -279,16 +309,17 @@ Status measure_replay(const Context& context) {
   const Gradients& gradients = made.value();
   const Result<std::unique_ptr<Exchange>> exchange = make_exchange(context, model, gradients);
   if (!exchange.is_ok()) return exchange.status();
-  const Pace pace = pace_of(context, model);
+  Result<Exchanges> others = Exchanges::make(context.rank, model, context.request.memory.front());
+  if (!others.is_ok()) return others.status();
+  Times times;
+  const Exchanged exchanged{
+      .gradients = *exchange.value(), .others = others.value(), .order = workload::submissions_of(model)};
   const auto step = [&](Nanos start) {
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      sleep_until(start + pace.ready[i]);
-      if (Status begun = exchange.value()->begin(i, 0); !begun.is_ok()) return begun;
-    }
-    sleep_until(start + pace.step);
+    const Result<bool> done = submit_all(context, model, exchanged, start);
+    if (!done.is_ok()) return done.status();
+    times.is_right &= done.value();
     return exchange.value()->finish();
   };
-  Times times;
   const int steps = replay_steps(context);
   for (int64_t i = 0; i < steps; ++i) {
     if (Status status = timed(context, gradients, i, times, step); !status.is_ok()) return status;

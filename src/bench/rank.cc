@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -216,7 +217,7 @@ Result<bool> Rank::all_agree(bool claim) {
 
 Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64_t count) {
   Buffer buffer;
-  const size_t bytes = sizeof(float) * static_cast<size_t>(count);
+  const size_t bytes = sizeof(float) * static_cast<size_t>(std::max<int64_t>(count, 1));
   void* memory = nullptr;
   if (kind == "shared") {
     memory = library.alloc(bytes);
@@ -247,7 +248,7 @@ Buffer::~Buffer() {
   if (release_shared_ != nullptr)
     release_shared_(values_.data());
   else
-    munmap(values_.data(), values_.size_bytes());
+    munmap(values_.data(), std::max(values_.size_bytes(), sizeof(float)));
 }
 
 }  // namespace rueda::bench

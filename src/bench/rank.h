@@ -99,7 +99,7 @@ class Rank {
 // Memory for collectives. Every page is touched once, so that no measured call pays for page faults.
 class Buffer {
  public:
-  // kind: "private" (memory of this process, as from malloc) or "shared" (rueda_alloc).
+  // kind: "private" (memory of this process, as from malloc) or "shared" (rueda_alloc). count may be 0.
   static Result<Buffer> make(const Library& library, std::string_view kind, int64_t count);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

@@ -109,6 +109,18 @@ Status take_words(const char* flag, const std::string& text, std::vector<std::st
   return Status::ok();
 }
 
+// Only a replay whose steps wait has a place for them.
+Status check_exchanges(const bench::Request& request) {
+  const auto model =
+      std::ranges::find_if(request.models, [](const workload::Model& one) { return !one.exchanges.empty(); });
+  const bool has_servers =
+      std::ranges::find(request.strategies, "parameter-server") != request.strategies.end();
+  if (model == request.models.end() || (!request.cross_step && !has_servers)) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("{} has \"exchanges\", which {} does not do; leave that out", model->name,
+                      request.cross_step ? "--cross-step" : "--strategy parameter-server")};
+}
+
 Status take_models(const RawBench& raw, bench::Request& request) {
   const Result<std::vector<std::string>> names = bench::parse_words(raw.model);
   if (!names.is_ok()) return names.status();
@@ -225,7 +237,9 @@ Status complete(const RawBench& raw, bench::Request& request) {
   if (Status status = take_servers(raw, request); !status.is_ok()) return status;
   if (Status status = take_faults(raw, request); !status.is_ok()) return status;
   const bool has_models = is_replay || request.what == "burst";
-  return has_models ? take_models(raw, request) : Status::ok();
+  if (!has_models) return Status::ok();
+  if (Status status = take_models(raw, request); !status.is_ok()) return status;
+  return check_exchanges(request);
 }
 
 Status unknown_subject(const std::string& what) {

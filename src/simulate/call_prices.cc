@@ -8,6 +8,7 @@
 #include "rueda/base/check.h"
 #include "rueda/schedule/algorithm.h"
 #include "simulate/nccl_price.h"
+#include "simulate/specs.h"
 
 namespace rueda::simulate {
 
@@ -64,6 +65,21 @@ Layout first_hosts(const Layout& layout, size_t ranks) {
   if (!few.machine_of.empty()) few.machine_of.resize(hosts);
   shrink(few.network.tiers, hosts);
   return few;
+}
+
+// What one rank takes of the others, or adds up, from their shared buffers.
+double shared_memory_us(const schedule::Spec& spec, double ranks, const backend::MemoryCost& memory) {
+  const double bytes = static_cast<double>(spec.count) * static_cast<double>(size_of(spec.dtype));
+  switch (spec.what) {
+    case Collective::kAllgather:
+      return bytes * (ranks - 1) / (memory.copy_gbps * 1e3);
+    case Collective::kBroadcast:
+      return bytes / (memory.copy_gbps * 1e3);
+    case Collective::kReducescatter:
+      return bytes * (ranks - 1) / ranks / (memory.reduce_gbps * 1e3);
+    default:
+      return bytes * (ranks - 1) / ranks / (memory.copy_gbps * 1e3);
+  }
 }
 
 }  // namespace
@@ -144,8 +160,10 @@ CallPrices::Run CallPrices::run(const schedule::Algorithm& algorithm, const sche
 CallPrice CallPrices::price(const schedule::Spec& spec) {
   const schedule::Algorithm& algorithm = algorithm_for(spec);
   CallPrice price;
-  schedule::Spec small = spec;
-  small.count = std::min<int64_t>(spec.count, layout_.topology.size());
+  const auto ranks = static_cast<int64_t>(layout_.topology.size());
+  const schedule::Spec small = with_counts(spec, static_cast<size_t>(ranks), [&](int64_t count) {
+    return std::min(count, spec.counts.empty() ? ranks : 1);
+  });
   if (messages_of(algorithm, spec) > kMostMessages) {
     price = price_as_on_fewer_hosts(algorithm, spec, small);
   } else {
@@ -187,9 +205,13 @@ CallPrice CallPrices::price_as_on_fewer_hosts(const schedule::Algorithm& algorit
   const auto formula = [&](const schedule::Spec& what, const schedule::Topology& topology) {
     return algorithm.cost_us(what, topology).value_or(0);
   };
-  CallPrice price = fewer_->price_by_messages(algorithm, spec, small);
+  // What all exchange with all stays as large between two hosts as it is on all of them.
+  const auto on_few = [&](const schedule::Spec& what) {
+    return with_counts(what, few.host_of.size(), [](int64_t count) { return count; });
+  };
+  CallPrice price = fewer_->price_by_messages(algorithm, on_few(spec), on_few(small));
   const double busy_share = price.transfer_us > 0 ? price.busiest_us / price.transfer_us : 0;
-  const double few_latency = formula(small, few), few_whole = formula(spec, few);
+  const double few_latency = formula(on_few(small), few), few_whole = formula(on_few(spec), few);
   if (few_latency > 0) price.latency_us *= formula(small, layout_.topology) / few_latency;
   if (few_whole > few_latency)
     price.transfer_us *=
@@ -205,10 +227,15 @@ CallPrice CallPrices::price_in_shared_memory(const schedule::Spec& spec) const {
   const backend::LocalAlgorithm algorithm = backend::local_algorithm(bytes, ranks, true);
   const backend::MemoryCost memory = backend::memory_cost(layout_.topology);
   CallPrice price;
-  price.algorithm = name_of(algorithm);
   price.latency_us = backend::local_us(0, ranks, algorithm, memory);
-  price.transfer_us = price.busiest_us =
-      backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
+  if (spec.what == Collective::kAllreduce || spec.what == Collective::kBarrier) {
+    price.algorithm = name_of(algorithm);
+    price.transfer_us = backend::local_us(bytes, ranks, algorithm, memory) - price.latency_us;
+  } else {
+    price.algorithm = "registered";
+    price.transfer_us = shared_memory_us(spec, layout_.topology.size(), memory);
+  }
+  price.busiest_us = price.transfer_us;
   return price;
 }
 
@@ -222,8 +249,7 @@ CallPrice CallPrices::price_by_nccl(const schedule::Spec& spec) const {
   if (links.hosts > 1) links.network_gbps = std::ranges::min(layout_.network.port_gbps);
   for (const schedule::Tier& tier : layout_.network.tiers)  // a ring comes to each switch once
     links.network_gbps = std::min(links.network_gbps, std::ranges::min(tier.uplink_gbps));
-  const double bytes = static_cast<double>(spec.count) * static_cast<double>(size_of(spec.dtype));
-  const NcclPrice nccl = nccl_allreduce(bytes, links);
+  const NcclPrice nccl = nccl_call(spec.what, static_cast<double>(spec.count) * sizeof(float), links);
   CallPrice price;
   const double link_us = links.hosts > 1 ? topology.remote.latency_us : topology.local.latency_us;
   price.latency_us = nccl.latency_us + std::ceil(std::log2(links.ranks)) * link_us;

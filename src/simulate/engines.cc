@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,13 @@ size_t index_in(std::string_view name) {
   return index;
 }
 
+std::vector<int32_t> even_splits(int64_t count, Rank ranks) {
+  std::vector<int32_t> splits;
+  for (Rank rank = 0; rank < ranks; ++rank)
+    splits.push_back(static_cast<int32_t>(count * (rank + 1) / ranks - count * rank / ranks));
+  return splits;
+}
+
 CallPlace place_of(const control::Ordered& one) { return {one.generation, one.place}; }
 
 }  // namespace
@@ -42,6 +50,7 @@ struct Engines::Node {
   control::OperationId last_operation = 0;
   uint64_t waits = 0;
   bool waits_for_all = false;
+  std::optional<size_t> awaited_group = {};
 
   explicit Node(size_t channels) : is_busy(channels, false) {}
   [[nodiscard]] bool has_room(uint64_t place) const { return !is_busy[place % is_busy.size()]; }
@@ -58,7 +67,7 @@ struct Engines::Node {
   }
 };
 
-Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agenda& agenda, Calls& calls,
+Engines::Engines(EngineOptions options, const std::vector<Exchanged>& tensors, Agenda& agenda, Calls& calls,
                  std::function<void(Rank, size_t)> done)
     : options_(options), tensors_(tensors), agenda_(agenda), calls_(calls), done_(std::move(done)) {
   const auto traits = [alone = options_.alone_bytes](int32_t, const control::Terms&) {
@@ -75,10 +84,13 @@ Engines::Engines(EngineOptions options, const std::vector<Summed>& tensors, Agen
                                   .tuner = options_.tuner});
     for (size_t i = 0; i < tensors.size(); ++i) {
       control::TensorRequest request;
-      request.what = Collective::kAllreduce;
+      request.what = tensors[i].what;
       request.name = name_at(i);
       request.shape = {tensors[i].count};
       request.dtype = DType::kFloat32;
+      if (request.what == Collective::kBroadcast) request.root = 0;
+      if (request.what == Collective::kAlltoall)
+        request.splits = even_splits(tensors[i].count, options_.ranks);
       request.priority = tensors[i].priority;
       if (tensors[i].members > 1) {
         request.group_index = static_cast<int32_t>(i - tensors[i].group);
@@ -111,6 +123,7 @@ std::vector<control::Tuner::News> Engines::take_tuner_news() {
 void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];
   node.waits_for_all = false;
+  node.awaited_group.reset();
   std::vector<const control::TensorRequest*> requests;
   for (size_t i = 0; i < tensors_[group].members; ++i) requests.push_back(&node.requests[group + i]);
   control::Planner::Decision decision =
@@ -125,10 +138,15 @@ void Engines::submit(Rank rank, size_t group) {
   cycle(rank);
 }
 
-void Engines::wait(Rank rank, bool is_for_all) {
-  Node& node = nodes_[rank];
-  ++node.waits;
-  node.waits_for_all = is_for_all;
+void Engines::wait_for_all(Rank rank) {
+  ++nodes_[rank].waits;
+  nodes_[rank].waits_for_all = true;
+  cycle(rank);
+}
+
+void Engines::wait_for(Rank rank, size_t group) {
+  ++nodes_[rank].waits;
+  nodes_[rank].awaited_group = group;
   cycle(rank);
 }
 
@@ -192,7 +210,12 @@ void Engines::cycle(Rank rank) {
   }
   carry_out(rank, node.planner->tick(agenda_.now(), node.order.is_idle()));
   if (node.planner->asks_for_wanted(agenda_.now(), node.waits)) {
-    const auto is_wanted = [&](size_t) { return node.waits_for_all; };
+    std::set<size_t> wanted;  // positions of the plan
+    node.planner->for_each_waiting([&](size_t position, const control::LeftOver& waiting) {
+      if (node.waits_for_all || node.awaited_group == tensors_[index_in(waiting.request.name)].group)
+        wanted.insert(position);
+    });
+    const auto is_wanted = [&](size_t position) { return wanted.contains(position); };
     carry_out(rank, node.planner->wanted(agenda_.now(), node.waits, is_wanted));
   }
   if (rank == 0) coordinate();

@@ -30,9 +30,10 @@ struct EngineOptions {
   control::Tuner::Options tuner = {};
 };
 
-// A tensor that the ranks sum. Each is in flight once on a rank.
-struct Summed {
-  int64_t count = 0;  // elements, float32
+// A tensor that the ranks exchange. Each is in flight once on a rank.
+struct Exchanged {
+  Collective what = Collective::kAllreduce;
+  int64_t count = 0;  // elements of a rank's input, float32; alltoall: evenly to all ranks
   int32_t priority = 0;
   size_t group = 0;  // its first tensor; all of a group are submitted at once
   size_t members = 1;
@@ -40,13 +41,15 @@ struct Summed {
 
 class Engines {
  public:
-  // done(rank, tensor): its sum is there. agenda and calls outlive this object.
-  Engines(EngineOptions options, const std::vector<Summed>& tensors, Agenda& agenda, Calls& calls,
+  // done(rank, tensor): its result is there. agenda and calls outlive this object.
+  Engines(EngineOptions options, const std::vector<Exchanged>& tensors, Agenda& agenda, Calls& calls,
           std::function<void(Rank, size_t)> done);
   ~Engines();
   void submit(Rank rank, size_t group);  // its first tensor
-  // The training thread of the rank has begun to wait. is_for_all: for everything that it has submitted.
-  void wait(Rank rank, bool is_for_all);
+  // The training thread of the rank has begun to wait: for everything that it has submitted, or for one
+  // group.
+  void wait_for_all(Rank rank);
+  void wait_for(Rank rank, size_t group);
   // Lets the calls that end next end. There must be some: calls.next() is not kNever.
   void run_next_calls();
   void tick();  // to be called every 100 ms
@@ -87,7 +90,7 @@ class Engines {
   void carry_out(Rank, control::PlanOver&) {}
 
   EngineOptions options_;
-  std::vector<Summed> tensors_;
+  std::vector<Exchanged> tensors_;
   Agenda& agenda_;
   Calls& calls_;
   std::function<void(Rank, size_t)> done_;

@@ -1,6 +1,7 @@
 #include "simulate/job.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "rueda/base/check.h"
@@ -16,8 +17,9 @@ Nanos scaled(Nanos time, double factor) { return static_cast<Nanos>(static_cast<
 // bench cut them.
 constexpr int64_t kPartElements = 1 << 18;
 
-std::vector<Summed> tensors_of(const Program& program) {
-  std::vector<Summed> tensors;
+// Those of the gradients, and then the exchanges.
+std::vector<Exchanged> tensors_of(const Program& program) {
+  std::vector<Exchanged> tensors;
   const auto count = static_cast<int32_t>(program.gradients.size());
   for (int32_t i = 0; i < count; ++i) {
     const int64_t elements = program.gradients[i].count;
@@ -30,6 +32,8 @@ std::vector<Summed> tensors_of(const Program& program) {
                          .group = static_cast<size_t>(first),
                          .members = parts});
   }
+  for (const Exchange& one : program.exchanges)
+    tensors.push_back({.what = one.what, .count = one.count, .group = tensors.size()});
   return tensors;
 }
 
@@ -41,14 +45,14 @@ class Job {
         calls_(calls),
         tensors_(tensors_of(program)),
         engines_(options.engine, tensors_, agenda_, calls,
-                 [this](Rank rank, size_t tensor) { complete(rank, gradient_of_[tensor]); }),
+                 [this](Rank rank, size_t tensor) { complete(rank, piece_of_[tensor]); }),
         loops_(static_cast<size_t>(options.engine.ranks)) {
     result_.steps.resize(loops_.size());
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].group == i) first_of_.push_back(i);
-      gradient_of_.push_back(first_of_.size() - 1);
+      piece_of_.push_back(first_of_.size() - 1);
     }
-    for (Loop& loop : loops_) loop.lacks.assign(program.gradients.size(), 0);
+    for (Loop& loop : loops_) loop.lacks.assign(first_of_.size(), 0);
   }
 
   Result<JobResult> run() {
@@ -78,12 +82,14 @@ class Job {
 
  private:
   struct Loop {
-    std::vector<size_t> lacks;  // [gradient] parts of its last sum that are not there
-    size_t open = 0;            // gradients without a sum
+    std::vector<size_t> lacks;  // [piece] parts of its last result that are not there
+    size_t open = 0;            // pieces without a result
     int step = 0;
-    size_t next = 0;          // the gradient that comes next, in the forward or the backward pass
-    Nanos origin = 0;         // from when `ready` counts
-    bool is_waiting = false;  // for its gradients, or for the one of the forward pass
+    size_t next = 0;          // the gradient of the forward pass, or the submission, that comes next
+    Nanos origin = 0;         // from when submissions count; what the rank waits moves it
+    bool is_waiting = false;  // for all pieces, or for the gradient of the forward pass
+    std::optional<size_t> awaited = {};  // the exchange for which computing waits
+    Nanos paused = 0;                    // since when
   };
 
   [[nodiscard]] double slower(Rank rank) const { return options_.slower[rank][loops_[rank].step]; }
@@ -101,7 +107,7 @@ class Job {
     while (loop.next > 0) {
       if (loop.lacks[loop.next - 1] > 0) {
         loop.is_waiting = true;
-        return engines_.wait(rank, false);
+        return engines_.wait_for(rank, first_of_[loop.next - 1]);
       }
       const Nanos takes = program_.gradients[--loop.next].forward;
       if (takes > 0)
@@ -119,23 +125,36 @@ class Job {
   // The training thread computes until the gradient is ready, and takes some time for each of them.
   void submit_next(Rank rank) {
     const Loop& loop = loops_[rank];
-    const bool is_last = loop.next == program_.gradients.size();
-    const Nanos ready = is_last ? program_.compute : program_.gradients[loop.next].ready;
+    const bool is_last = loop.next == program_.submissions.size();
+    const Nanos ready = is_last ? program_.compute : program_.submissions[loop.next].at;
     const Nanos lag = options_.submit * static_cast<Nanos>(loop.next);
     agenda_.at(loop.origin + scaled(ready, slower(rank)) + lag, [this, rank, is_last] {
       if (is_last) return finish_computing(rank);
-      submit(rank, loops_[rank].next++);
+      const Submission& next = program_.submissions[loops_[rank].next++];
+      submit(rank, next.piece);
+      if (next.is_awaited && loops_[rank].lacks[next.piece] > 0) return pause(rank, next.piece);
       submit_next(rank);
     });
   }
 
-  void submit(Rank rank, size_t gradient) {
+  void submit(Rank rank, size_t piece) {
     Loop& loop = loops_[rank];
-    RUEDA_CHECK(loop.lacks[gradient] == 0, "a gradient is in flight once");
+    RUEDA_CHECK(loop.lacks[piece] == 0, "a tensor is in flight once");
     if (options_.engine.ranks == 1) return;
-    loop.lacks[gradient] = tensors_[first_of_[gradient]].members;
+    loop.lacks[piece] = tensors_[first_of_[piece]].members;
     ++loop.open;
-    engines_.submit(rank, first_of_[gradient]);
+    engines_.submit(rank, first_of_[piece]);
+  }
+
+  void pause(Rank rank, size_t piece) {
+    loops_[rank].awaited = piece;
+    loops_[rank].paused = agenda_.now();
+    engines_.wait_for(rank, first_of_[piece]);
+  }
+
+  void go_on(Rank rank) {
+    loops_[rank].origin += agenda_.now() - loops_[rank].paused;
+    submit_next(rank);
   }
 
   void finish_computing(Rank rank) {
@@ -143,15 +162,19 @@ class Job {
     result_.steps[rank].back().computed = agenda_.now();
     if (program_.cross_step || loop.open == 0) return end_step(rank);
     loop.is_waiting = true;
-    engines_.wait(rank, true);
+    engines_.wait_for_all(rank);
   }
 
-  void complete(Rank rank, size_t gradient) {
+  void complete(Rank rank, size_t piece) {
     Loop& loop = loops_[rank];
-    if (--loop.lacks[gradient] > 0) return;
+    if (--loop.lacks[piece] > 0) return;
     --loop.open;
+    if (loop.awaited == piece) {
+      loop.awaited.reset();
+      agenda_.at(agenda_.now() + options_.wake, [this, rank] { go_on(rank); });
+    }
     if (!loop.is_waiting) return;
-    if (program_.cross_step ? gradient + 1 != loop.next : loop.open > 0) return;
+    if (program_.cross_step ? piece + 1 != loop.next : loop.open > 0) return;
     loop.is_waiting = false;
     agenda_.at(agenda_.now() + options_.wake,
                [this, rank] { program_.cross_step ? go_forward(rank) : end_step(rank); });
@@ -174,8 +197,8 @@ class Job {
   const JobOptions& options_;
   Calls& calls_;
   Agenda agenda_;
-  std::vector<Summed> tensors_;
-  std::vector<size_t> first_of_, gradient_of_;  // [gradient], [tensor]
+  std::vector<Exchanged> tensors_;
+  std::vector<size_t> first_of_, piece_of_;  // [piece], [tensor]
   Engines engines_;
   std::vector<Loop> loops_;  // [rank]
   Rank finished_ = 0;

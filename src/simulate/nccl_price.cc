@@ -28,4 +28,24 @@ NcclPrice nccl_allreduce(double bytes, const NcclLinks& links) {
   return tree.latency_us + tree.transfer_us < ring.latency_us + ring.transfer_us ? tree : ring;
 }
 
+NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links) {
+  if (what == Collective::kAllreduce || what == Collective::kBarrier || links.ranks <= 1)
+    return nccl_allreduce(bytes, links);
+  const double n = links.ranks, hosts = links.hosts, within_us = links.is_nvlink ? kNvlinkUs : kPcieUs;
+  const double per_host = n / hosts, network_us = hosts > 1 ? kNetworkUs : within_us;
+  if (what == Collective::kAlltoall) {
+    const double inside_us = bytes * (per_host - 1) / n / (links.within_gbps * 1e3);
+    const double outside_us = per_host * bytes * (n - per_host) / n / (links.network_gbps * 1e3);
+    return {.latency_us = kBaseUs + network_us,
+            .transfer_us = std::max(inside_us, hosts > 1 ? outside_us : 0),
+            .algorithm = "sends"};
+  }
+  const double gbps = hosts > 1 ? std::min(links.within_gbps, links.network_gbps) : links.within_gbps;
+  const double whole = what == Collective::kAllgather ? n * bytes : bytes;
+  const double share = what == Collective::kBroadcast ? 1 : (n - 1) / n;
+  return {.latency_us = kBaseUs + (n - hosts) * within_us + (hosts - 1) * network_us,
+          .transfer_us = share * whole / (gbps * 1e3),
+          .algorithm = "ring"};
+}
+
 }  // namespace rueda::simulate

@@ -1,11 +1,14 @@
-// How long an allreduce by NCCL takes: latency and rate of its ring and of its tree, as the table in NCCL's
-// src/graph/tuning.cc has them for the protocol Simple. Pure.
+// How long a call by NCCL takes: latency and rate of its ring and of its tree, as the table in NCCL's
+// src/graph/tuning.cc has them for the protocol Simple. That table has no row for an alltoall, which is a
+// group of sends: it takes a step, and the busiest of the ring inside a host and the host's port. Pure.
 //
 // Example: 8 GPUs on 2 hosts, NVLink, a network of 10 GB/s. A ring takes 14 steps, two of them between the
 // hosts: 8.4 + 12 * 3.4 + 2 * 9.6 = 68.4 us, and 1.75 times its bytes at 10 GB/s.
 #pragma once
 
 #include <string_view>
+
+#include "rueda/base/types.h"
 
 namespace rueda::simulate {
 
@@ -18,9 +21,11 @@ struct NcclLinks {
 
 struct NcclPrice {
   double latency_us = 0, transfer_us = 0;
-  std::string_view algorithm;  // "ring", "tree"
+  std::string_view algorithm;  // "ring", "tree", "sends"
 };
 
 NcclPrice nccl_allreduce(double bytes, const NcclLinks& links);
+// bytes: of a rank's input.
+NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links);
 
 }  // namespace rueda::simulate

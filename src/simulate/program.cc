@@ -36,7 +36,11 @@ Nanos Program::forward() const {
 
 Program program_of(const workload::Model& model, bool cross_step) {
   const auto nanos_of_ms = [](double ms) { return static_cast<Nanos>(ms * 1e6); };
-  Program program{.gradients = {}, .compute = nanos_of_ms(model.compute_ms), .cross_step = cross_step};
+  Program program{.gradients = {},
+                  .exchanges = {},
+                  .submissions = {},
+                  .compute = nanos_of_ms(model.compute_ms),
+                  .cross_step = cross_step};
   const std::vector<double> ready = model.ready_ms(), needed = model.needed_ms();
   for (size_t i = 0; i < model.parameters.size(); ++i) {  // the forward pass comes to the last one first
     const double next = i == 0 ? model.forward_ms() : needed[i - 1];
@@ -45,6 +49,12 @@ Program program_of(const workload::Model& model, bool cross_step) {
                                  .ready = nanos_of_ms(ready[i]),
                                  .forward = nanos_of_ms(next - needed[i])});
   }
+  for (const workload::Exchange& one : model.exchanges)
+    program.exchanges.push_back({.what = one.what, .count = one.count});
+  for (const workload::Submission& one : workload::submissions_of(model))
+    program.submissions.push_back({.at = nanos_of_ms(one.at_ms),
+                                   .piece = one.index + (one.is_exchange ? model.parameters.size() : 0),
+                                   .is_awaited = one.is_exchange && model.exchanges[one.index].is_awaited});
   return program;
 }
 

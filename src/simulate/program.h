@@ -17,9 +17,23 @@ struct Gradient {
   Nanos forward = 0;  // how long the forward pass computes with this tensor
 };
 
+struct Exchange {
+  Collective what = Collective::kAlltoall;
+  int64_t count = 0;  // elements of a rank's input, float32
+};
+
+// What a rank submits while it computes.
+struct Submission {
+  Nanos at = 0;             // of computing, from the beginning of the step
+  size_t piece = 0;         // of the gradients, and then the exchanges
+  bool is_awaited = false;  // before computing goes on
+};
+
 struct Program {
-  std::vector<Gradient> gradients;  // in the order in which they become ready
-  Nanos compute = 0;                // forward and backward
+  std::vector<Gradient> gradients;      // in the order in which they become ready
+  std::vector<Exchange> exchanges;      // none where steps cross
+  std::vector<Submission> submissions;  // in their order
+  Nanos compute = 0;                    // forward and backward
   bool cross_step =
       false;  // a step does not wait for its gradients; the next forward pass does, tensor by tensor
 

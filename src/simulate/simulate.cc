@@ -56,6 +56,19 @@ Status check_algorithm(const std::string& name) {
   return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
 }
 
+Status check_exchanges(const Request& request) {
+  if (request.model.exchanges.empty()) return Status::ok();
+  if (request.cross_step)
+    return {Code::kInvalidArgument,
+            request.model.name +
+                " has \"exchanges\", which steps that cross cannot have; leave out --cross-step"};
+  if (request.servers.strategy != Strategy::kAllreduce)
+    return {
+        Code::kInvalidArgument,
+        request.model.name + " has \"exchanges\", which parameter servers do not do; leave out --strategy"};
+  return Status::ok();
+}
+
 Result<Prediction> predict(const Request& request, const Changes& changes) {
   Result<Cluster> cluster = change(request.cluster, changes);
   if (cluster.is_ok()) cluster = order_hosts(std::move(cluster).value(), request.host_order);
@@ -116,6 +129,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
 
 Result<Report> simulate(const Request& request) {
   if (const Status status = check_algorithm(request.algorithm); !status.is_ok()) return status;
+  if (const Status status = check_exchanges(request); !status.is_ok()) return status;
   Report report{.request = request, .rows = {}};
   std::vector<std::optional<int>> worlds(request.ranks.begin(), request.ranks.end());
   if (worlds.empty()) worlds.emplace_back();

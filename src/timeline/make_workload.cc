@@ -29,6 +29,7 @@ double middle_of(const std::vector<double>& values) {
 // A tensor on all ranks.
 struct JobTensor {
   std::string name;
+  Collective what = Collective::kAllreduce;
   int64_t bytes = 0;
   size_t first = 0;
   std::vector<double> ready_ms = {};  // of each rank the median of its steps
@@ -102,7 +103,8 @@ class Maker {
         continue;
       }
       JobTensor& of_job = tensors_[name];
-      if (of_job.ready_ms.empty()) of_job = {.name = name, .bytes = tensor.bytes, .first = tensor.first};
+      if (of_job.ready_ms.empty())
+        of_job = {.name = name, .what = tensor.what, .bytes = tensor.bytes, .first = tensor.first};
       of_job.ready_ms.push_back(median(tensor.ready_ms));
       of_job.waited_for += tensor.waited_for;
       of_job.times += std::ssize(tensor.ready_ms);
@@ -113,7 +115,8 @@ class Maker {
   Result<MadeWorkload> finish(const std::string& name) &&;
 
  private:
-  std::vector<JobTensor> take_tensors();
+  std::vector<JobTensor> take_allreduces();
+  std::vector<JobTensor> take_exchanges();
   [[nodiscard]] std::string left_out_text() const;
 
   const Job& job_;
@@ -126,15 +129,28 @@ class Maker {
   LeftOut left_out_;
 };
 
-// Those of a workload, in the order in which they are ready.
-std::vector<JobTensor> Maker::take_tensors() {
+bool comes_before(const JobTensor& one, const JobTensor& other) {
+  return std::pair(one.ready(), one.first) < std::pair(other.ready(), other.first);
+}
+
+// The gradients of a workload, in the order in which they are ready.
+std::vector<JobTensor> Maker::take_allreduces() {
   std::vector<JobTensor> taken;
-  for (auto& [name, tensor] : tensors_) taken.push_back(std::move(tensor));
+  for (auto& [name, tensor] : tensors_)
+    if (tensor.what == Collective::kAllreduce) taken.push_back(std::move(tensor));
   const auto is_waited_for = [](const JobTensor& tensor) { return tensor.is_waited_for(); };
   waited_for_ = static_cast<size_t>(std::ranges::count_if(taken, is_waited_for));
   if (waited_for_ < taken.size()) std::erase_if(taken, is_waited_for);
-  std::ranges::sort(taken, {},
-                    [](const JobTensor& tensor) { return std::pair(tensor.ready(), tensor.first); });
+  std::ranges::sort(taken, comes_before);
+  return taken;
+}
+
+// What else a step exchanges.
+std::vector<JobTensor> Maker::take_exchanges() {
+  std::vector<JobTensor> taken;
+  for (auto& [name, tensor] : tensors_)
+    if (tensor.what != Collective::kAllreduce) taken.push_back(std::move(tensor));
+  std::ranges::sort(taken, comes_before);
   return taken;
 }
 
@@ -151,11 +167,11 @@ std::string Maker::left_out_text() const {
 }
 
 Result<MadeWorkload> Maker::finish(const std::string& name) && {
-  const std::vector<JobTensor> tensors = take_tensors();
-  if (tensors.empty())
+  const std::vector<JobTensor> exchanges = take_exchanges(), tensors = take_allreduces();
+  if (tensors.empty() && exchanges.empty())
     return Status(
         Code::kInvalidArgument,
-        fmt::format("No allreduce recurs under the same name in half of the steps. {}{}Give each tensor "
+        fmt::format("No collective recurs under the same name in half of the steps. {}{}Give each tensor "
                     "a name that is the same in every step (name=\"…\").",
                     left_out_text(), left_out_.empty() && rare_.empty() ? "" : " "));
   MadeWorkload made;
@@ -182,8 +198,14 @@ Result<MadeWorkload> Maker::finish(const std::string& name) && {
     model.parameters.push_back({tensor.name, (tensor.bytes + 3) / 4});
     model.stated_ready_ms.push_back(std::min(tensor.ready(), model.compute_ms));
   }
+  for (const JobTensor& tensor : exchanges)
+    model.exchanges.push_back({.name = tensor.name,
+                               .what = tensor.what,
+                               .count = (tensor.bytes + 3) / 4,
+                               .at_ms = std::min(tensor.ready(), model.compute_ms),
+                               .is_awaited = tensor.is_waited_for()});
   std::string left_out = left_out_text();
-  if (waited_for_ == tensors.size()) {
+  if (!tensors.empty() && waited_for_ == tensors.size()) {
     left_out.clear();
     made.remarks.push_back("The program waits for each allreduce at once; a replay overlaps them.");
   }

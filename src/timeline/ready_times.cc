@@ -76,6 +76,7 @@ void add_step(Submissions step, const Counts& counts, int64_t rare, const Comput
     const auto [at, is_new] = out.tensors.try_emplace(std::move(name));
     ReadyTensor& tensor = at->second;
     if (is_new) tensor.first = out.tensors.size();
+    tensor.what = each.what;
     tensor.bytes = each.bytes;
     tensor.waited_for += each.is_waited_for ? 1 : 0;
     tensor.ready_ms.push_back(static_cast<double>(clock.at(each.when) - clock.at(begin)) / 1e6);

@@ -15,6 +15,7 @@
 namespace rueda::timeline {
 
 struct ReadyTensor {
+  Collective what = Collective::kAllreduce;
   int64_t bytes = 0;
   size_t first = 0;                   // among all tensors, in the order in which they came
   int64_t waited_for = 0;             // in so many steps the program did nothing else until it had the result

@@ -35,8 +35,9 @@ class Reader {
       left_out_[why].insert(without_number(tensor.name));
       return;
     }
-    if (const int64_t bytes = bytes_of(tensor.result); bytes > 0)
-      events_.submissions.push_back({tensor.name, bytes, tensor.submitted, call_.ended, call_.is_waited_for});
+    if (const int64_t bytes = given_bytes(bytes_of(tensor.result)); bytes > 0)
+      events_.submissions.push_back(
+          {tensor.name, call_.what, bytes, tensor.submitted, call_.ended, call_.is_waited_for});
   }
 
   void note_gap() { has_gap_ = true; }
@@ -46,9 +47,15 @@ class Reader {
   StepEvents finish() && { return std::move(events_); }
 
  private:
+  [[nodiscard]] int64_t given_bytes(int64_t result_bytes) const {
+    if (call_.what == Collective::kAllgather) return result_bytes / file_.size;
+    return call_.what == Collective::kReducescatter ? result_bytes * file_.size : result_bytes;
+  }
+
   [[nodiscard]] std::string unfit(const TensorRecord& tensor) const {
     if (call_.process_set != 0) return "of a process set";
-    if (call_.what != Collective::kAllreduce) return "of " + std::string(name_of(call_.what));
+    if (call_.what == Collective::kJoin || call_.what == Collective::kBarrier)
+      return "of " + std::string(name_of(call_.what));
     return (tensor.operation & kAdasumCode) != 0 ? "of ADASUM" : "";
   }
 

@@ -15,10 +15,11 @@
 
 namespace rueda::timeline {
 
-// A tensor that this rank gave to an allreduce of all ranks. The times are on the rank's own clock.
+// A tensor that this rank gave to a collective of all ranks. The times are on the rank's own clock.
 struct Submission {
   std::string_view name;  // lives as long as the Names
-  int64_t bytes = 0;
+  Collective what = Collective::kAllreduce;
+  int64_t bytes = 0;  // that the rank gave; of an alltoall and an allgather, as the result has it on average
   Nanos when = 0, ended = 0;
   bool is_waited_for = false;  // the program did nothing else until it had ended
 };

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "workload/model_files.h"
 #include "workload/models.h"
@@ -19,6 +21,7 @@ constexpr double kMostComputeMs = 3600e3;
 constexpr int64_t kMostElements = int64_t{1} << 34;
 constexpr int kMostRanks = 1'000'000;
 constexpr size_t kLineBytes = 100;
+constexpr std::array<std::string_view, 5> kExchangeKeys = {"name", "operation", "elements", "at_ms", "waits"};
 
 // Each function reads a part of the file. What it returns says what is wrong with that part; "": nothing.
 
@@ -40,7 +43,9 @@ std::string read_head(const json& root, Model& model) {
 
 std::string read_parameters(const json& root, Model& model) {
   const auto list = root.find("parameters");
-  if (list == root.end() || !list->is_array() || list->empty()) return "it has no \"parameters\"";
+  const bool may_be_empty = root.contains("exchanges");  // where all state is sharded
+  if (list == root.end() || !list->is_array() || (list->empty() && !may_be_empty))
+    return "it has no \"parameters\"";
   for (const json& entry : *list) {
     const bool is_pair = entry.is_array() && entry.size() == 2 && entry[0].is_string() &&
                          entry[1].is_number_integer() && entry[1].get<int64_t>() > 0 &&
@@ -72,6 +77,57 @@ std::string read_ready(const json& root, Model& model) {
           "which their gradients are ready",
           name, entry.dump(), model.parameters[i - 1].name, model.stated_ready_ms.back());
     model.stated_ready_ms.push_back(entry.get<double>());
+  }
+  return {};
+}
+
+// What is wrong with one of them. after_ms: when the one before begins.
+std::string read_exchange(const json& entry, double after_ms, const Model& model, Exchange& exchange) {
+  const auto text_at = [&](const char* key) {
+    const auto found = entry.find(key);
+    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  exchange.name = entry.is_object() ? text_at("name") : "";
+  if (exchange.name.empty()) return "an entry of \"exchanges\" is not an object with a \"name\"";
+  for (const auto& [key, value] : entry.items())
+    if (std::ranges::find(kExchangeKeys, key) == kExchangeKeys.end())
+      return fmt::format("exchange {} has \"{}\", which is none of name, operation, elements, at_ms, waits",
+                         exchange.name, key);
+  const std::optional<Collective> what = find_collective(text_at("operation"));
+  if (!what)
+    return fmt::format(
+        "\"operation\" of exchange {} is none of allreduce, allgather, reducescatter, alltoall, broadcast",
+        exchange.name);
+  exchange.what = *what;
+  const json elements = entry.value("elements", json()), at = entry.value("at_ms", json());
+  if (!elements.is_number_integer() || elements.get<int64_t>() < 1 ||
+      elements.get<int64_t>() >= kMostElements)
+    return fmt::format("\"elements\" of exchange {} is not a positive number", exchange.name);
+  exchange.count = elements.get<int64_t>();
+  if (!at.is_number() || at.get<double>() < 0 || at.get<double>() > model.compute_ms)
+    return fmt::format("\"at_ms\" of exchange {} is not a number from 0 to \"compute_ms\", {}", exchange.name,
+                       model.compute_ms);
+  exchange.at_ms = at.get<double>();
+  if (exchange.at_ms < after_ms)
+    return fmt::format("exchange {} begins before the one above it; put \"exchanges\" into their order",
+                       exchange.name);
+  const json waits = entry.value("waits", json(true));
+  if (!waits.is_boolean()) return fmt::format("\"waits\" of exchange {} is not true or false", exchange.name);
+  exchange.is_awaited = waits.get<bool>();
+  return {};
+}
+
+std::string read_exchanges(const json& root, Model& model) {
+  const auto list = root.find("exchanges");
+  if (list == root.end()) return {};
+  if (!list->is_array()) return "\"exchanges\" is not a list";
+  std::set<std::string> names;
+  for (const json& entry : *list) {
+    const double after_ms = model.exchanges.empty() ? 0 : model.exchanges.back().at_ms;
+    std::string why = read_exchange(entry, after_ms, model, model.exchanges.emplace_back());
+    if (!why.empty()) return why;
+    if (!names.insert(model.exchanges.back().name).second)
+      return fmt::format("two of \"exchanges\" are named {}", model.exchanges.back().name);
   }
   return {};
 }
@@ -117,13 +173,24 @@ std::string in_lines(const std::vector<double>& numbers, std::string_view indent
   return text + line;
 }
 
+std::string exchanges_text(const std::vector<Exchange>& exchanges) {
+  if (exchanges.empty()) return {};
+  std::vector<std::string> lines;
+  for (const Exchange& one : exchanges)
+    lines.push_back(fmt::format(
+        "  {{\"name\": {}, \"operation\": \"{}\", \"elements\": {}, \"at_ms\": {}, \"waits\": {}}}",
+        quoted(one.name), operation_of(one.what), one.count, std::round(one.at_ms * 1e3) / 1e3,
+        one.is_awaited));
+  return fmt::format(",\n \"exchanges\": [\n{}\n ]", fmt::join(lines, ",\n"));
+}
+
 }  // namespace
 
 Result<Model> parse_model(std::string_view text, std::string_view path) {
   const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   Model model;
   std::string why = root.is_object() ? "" : "it is not a JSON object";
-  for (const auto read : {read_head, read_parameters, read_ready, read_job})
+  for (const auto read : {read_head, read_parameters, read_ready, read_exchanges, read_job})
     if (why.empty()) why = read(root, model);
   if (why.empty()) return model;
   return Status(
@@ -148,7 +215,7 @@ std::string text_of(const Model& model) {
   text += " ]";
   if (!model.stated_ready_ms.empty())
     text += fmt::format(",\n \"ready_ms\": [\n{}\n ]", in_lines(model.stated_ready_ms, "  "));
-  return text + "\n}\n";
+  return text + exchanges_text(model.exchanges) + "\n}\n";
 }
 
 std::vector<std::string> model_names() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "rueda/base/types.h"
 
 namespace rueda::workload {
 
@@ -15,6 +16,19 @@ struct Parameter {
   std::string name;
   int64_t count = 0;  // elements, float32
 };
+
+// What a training step exchanges besides the sums of gradients: the tokens of a mixture of experts, a sharded
+// parameter, the rows of an embedding.
+struct Exchange {
+  std::string name;
+  Collective what = Collective::kAlltoall;  // not kJoin, not kBarrier
+  int64_t count = 0;       // elements of this rank's input, float32; alltoall: to all ranks together, evenly
+  double at_ms = 0;        // of computing, from the beginning of the step
+  bool is_awaited = true;  // computing goes on when it has ended; otherwise the end of the step waits for it
+};
+// "alltoall" and the like; nullopt: that is not the name of one.
+std::optional<Collective> find_collective(std::string_view name);
+std::string_view operation_of(Collective what);
 
 // Relative standard deviations of the time that a step computes, each at least 0 and below 1.
 struct Spread {
@@ -27,6 +41,7 @@ struct Model {
   double compute_ms = 0;                     // forward and backward of one step
   std::vector<Parameter> parameters;         // in the order in which backward finishes their gradients
   std::vector<double> stated_ready_ms = {};  // "ready_ms" of the file: [parameters]; empty: it has none
+  std::vector<Exchange> exchanges = {};      // in the order in which they begin
   std::optional<Spread> spread = {};
   int world = 0;  // ranks of the job from which it was taken; 0: of none
 
@@ -43,8 +58,17 @@ struct Model {
   [[nodiscard]] std::vector<double> needed_ms() const;
 };
 
+// What a rank submits in a step, in this order: gradients and exchanges. An exchange comes before a gradient
+// of the same time, whose layer may need what it brings.
+struct Submission {
+  double at_ms = 0;  // of computing, from the beginning of the step
+  bool is_exchange = false;
+  size_t index = 0;  // of the exchanges, or of the parameters
+};
+std::vector<Submission> submissions_of(const Model& model);
+
 // The earliest end of a step whose computing is stretched: a link that is never idle without need sends each
-// gradient from when it is ready.
+// gradient from when it is ready. Its exchanges are not counted.
 double earliest_end_ms(const Model& model, double stretch, double ms_per_byte);
 
 // The model with computing stretched: to compute_ms, where that is above 0, and then by a factor.

@@ -307,6 +307,29 @@ def test_replay_sums_gradients_between_two_name_spaces(tiny: str, tmp_path: Path
         assert row["exposed_ms"] == pytest.approx(row["step_ms"] - row["compute_ms"])
 
 
+EXCHANGES = [
+    {"name": what, "operation": what, "elements": 1000, "at_ms": 0.5 * place, "waits": place % 2 == 0}
+    for place, what in enumerate(["allgather", "reducescatter", "alltoall", "broadcast", "allreduce"])
+]
+
+
+@pytest.mark.parametrize("has_gradients", [True, False])
+def test_replay_does_what_a_step_exchanges_besides(has_gradients: bool, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    model, out = tmp_path / "model.json", tmp_path / "out.json"
+    sharded = {} if has_gradients else {"parameters": [], "total": 0}
+    model.write_text(json.dumps({**TINY, **sharded, "exchanges": EXCHANGES}))
+    options = ["--model", str(model), "--rate", "1gbit", "--iterations", "2", "--json", str(out)]
+    done = bench("replay", "-np", "3", *options)
+    assert done.returncode == 0, done.stderr
+    (row,) = results(out)
+    assert row["correct"] and row["ranks"] == 3
+    for flag in ("--cross-step", "--strategy=parameter-server"):
+        done = bench("replay", "-np", "2", "--model", str(model), flag)
+        assert done.returncode == 2 and flag.replace("=", " ") in done.stderr
+        assert 'tiny has "exchanges"' in done.stderr
+
+
 def test_parameter_servers_sum_right_whatever_their_number_and_placement(tiny: str, tmp_path: Path) -> None:
     skip_without_name_spaces()
     out = tmp_path / "out.json"

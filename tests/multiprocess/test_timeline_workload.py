@@ -157,7 +157,7 @@ def test_waiting_for_a_late_rank_is_no_computing_and_spreads_the_ranks(tmp_path:
     ("how", "said"),
     [
         ("unmarked", "hvd.mark_step() at the end of each step"),
-        ("renamed", "No allreduce recurs under the same name"),
+        ("renamed", "No collective recurs under the same name"),
     ],
 )
 def test_what_a_program_does_not_say_is_named(how: str, said: str, tmp_path: Path) -> None:

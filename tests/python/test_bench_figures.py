@@ -45,6 +45,16 @@ def test_the_shared_part_of_the_experts_is_ready_in_order_and_by_the_end(
     assert shared == 167_459_328 and shared + experts == pytest.approx(7.4e9, rel=0.01)
 
 
+def test_tokens_travel_four_times_for_each_sparse_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = script("moe", monkeypatch).exchanges(90, 32)
+    assert len({one["name"] for one in found}) == 12 * 4
+    times = [one["at_ms"] for one in found]
+    assert times == sorted(times) and 0 < times[0] < 30 < times[-1] < 90
+    assert sum(at_ms < 30 for at_ms in times) == 24, "half of them forward"
+    per_sequence = sum(one["elements"] for one in found) // 32
+    assert per_sequence == 4 * 6 * (512 + 114) * 768 // 2
+
+
 def test_merged_gradients_are_ready_with_the_last_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     merge_scope = script("merge_scope", monkeypatch)
     tensors = [("a", 1, 5.0), ("b", 2, 6.0), ("c", 4, 7.0)]

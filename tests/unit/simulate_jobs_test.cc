@@ -111,6 +111,68 @@ TEST(simulate_jobs, steps_that_cross_hide_a_call_behind_the_next_forward_pass) {
   EXPECT_NEAR(predict(request).step_ms, 304, 4) << "what is small overtakes all but three buckets of 2 MiB";
 }
 
+// One gradient of 4 KB at the end of 12 ms, and an exchange after 6 ms.
+workload::Model exchanging(Collective what, int64_t count, bool is_awaited) {
+  workload::Model model = model_of({1000}, 12);
+  model.exchanges = {{.name = "x", .what = what, .count = count, .at_ms = 6, .is_awaited = is_awaited}};
+  return model;
+}
+
+TEST(simulate_jobs, an_exchange_that_is_awaited_stops_computing_while_it_crosses_the_link) {
+  // 40 MB of each of two ranks. Half of an alltoall stays where it is: 20 ms at 1 GB/s.
+  const Prediction waits = predict(request_of(exchanging(Collective::kAlltoall, 10'000'000, true), ideal(2)));
+  EXPECT_NEAR(waits.step_ms, 12 + 20, 0.4);
+  EXPECT_EQ(waits.messages, 0) << "by a plan";
+  EXPECT_EQ(waits.calls, 2);
+  EXPECT_EQ(waits.algorithms.count("pairwise"), 1U);
+  // Otherwise 6 ms of computing go on meanwhile.
+  const Prediction beside =
+      predict(request_of(exchanging(Collective::kAlltoall, 10'000'000, false), ideal(2)));
+  EXPECT_NEAR(beside.step_ms, 6 + 20, 0.4);
+}
+
+TEST(simulate_jobs, each_exchange_takes_the_time_of_its_bytes) {
+  const auto extra_ms = [](Collective what) {
+    return predict(request_of(exchanging(what, 10'000'000, true), ideal(4))).step_ms - 12;
+  };
+  EXPECT_NEAR(extra_ms(Collective::kAllgather), 3 * 40, 3) << "each gets what three others give";
+  EXPECT_NEAR(extra_ms(Collective::kReducescatter), 30, 2);
+  EXPECT_NEAR(extra_ms(Collective::kAlltoall), 30, 2);
+  EXPECT_NEAR(extra_ms(Collective::kAllreduce), 60, 3);
+  EXPECT_GE(extra_ms(Collective::kBroadcast), 40);
+}
+
+TEST(simulate_jobs, exchanges_are_priced_call_by_call_within_a_tenth_of_their_messages) {
+  for (const Collective what : {Collective::kAllgather, Collective::kReducescatter, Collective::kAlltoall}) {
+    Request request = request_of(exchanging(what, 1'000'000, true), ideal(8));
+    const double by_message = predict(request).step_ms;
+    request.detail = Detail::kCall;
+    EXPECT_NEAR(predict(request).step_ms / by_message, 1, 0.1) << name_of(what);
+  }
+}
+
+TEST(simulate_jobs, exchanges_run_in_shared_memory_with_nccl_and_on_hundreds_of_ranks) {
+  const workload::Model model = exchanging(Collective::kAlltoall, 4'000'000, true);
+  const Prediction host = predict(request_of(model, cluster_of(R"({"hosts": 1, "ranks_per_host": 4})")));
+  EXPECT_GT(host.step_ms, 12);
+  EXPECT_LT(host.step_ms, 20);
+  const Prediction gpus = predict(request_of(
+      model,
+      cluster_of(R"({"hosts": 2, "ranks_per_host": 4, "gpus": "nvlink", "link": {"rate": "80gbit"}})")));
+  // Four ranks of a host send half of 16 MB each through one port of 9.57 GB/s.
+  EXPECT_NEAR(gpus.step_ms, 12 + 32e6 / 9.57e6, 0.5);
+  EXPECT_GT(predict(request_of(model, ideal(300))).step_ms, 12);
+}
+
+TEST(simulate_jobs, what_cannot_have_exchanges_says_so) {
+  Request request = request_of(exchanging(Collective::kAlltoall, 1000, true), ideal(2));
+  request.cross_step = true;
+  EXPECT_THAT(simulate(request).status().why, ::testing::HasSubstr("--cross-step"));
+  request.cross_step = false;
+  request.servers.strategy = Strategy::kParameterServer;
+  EXPECT_THAT(simulate(request).status().why, ::testing::HasSubstr("--strategy"));
+}
+
 TEST(simulate_jobs, the_same_request_gives_the_same_report) {
   Request request = request_of(mixed(), cluster_of(R"({"hosts": 4})"));
   request.noise = {.step = 0.05, .rank = 0.02, .seed = 7};

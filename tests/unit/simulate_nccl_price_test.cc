@@ -38,6 +38,18 @@ TEST(simulate_nccl_price, a_tree_is_sooner_where_many_hosts_share_little) {
   EXPECT_EQ(nccl_allreduce(1e9, many).transfer_us, 0);
 }
 
+TEST(simulate_nccl_price, other_calls_have_the_bytes_of_their_rings_and_sends) {
+  // 8 GPUs on 2 hosts: a ring has 6 steps inside hosts and one between them.
+  const NcclPrice gather = nccl_call(Collective::kAllgather, 1e8, kTwoHosts);
+  EXPECT_NEAR(gather.latency_us, 8.4 + 6 * 3.4 + 9.6, 1e-9);
+  EXPECT_NEAR(gather.transfer_us, 7 * 1e8 / 10e3, 1e-6) << "each rank gets what seven others give";
+  EXPECT_NEAR(nccl_call(Collective::kReducescatter, 8e8, kTwoHosts).transfer_us, gather.transfer_us, 1e-6);
+  EXPECT_NEAR(nccl_call(Collective::kBroadcast, 1e8, kTwoHosts).transfer_us, 1e8 / 10e3, 1e-6);
+  // Four GPUs of a host share its port, and half of what they give goes to the other one.
+  EXPECT_NEAR(nccl_call(Collective::kAlltoall, 8e8, kTwoHosts).transfer_us, 4 * 4e8 / 10e3, 1e-6);
+  EXPECT_EQ(nccl_call(Collective::kAllreduce, 1e9, kTwoHosts).algorithm, "tree");
+}
+
 TEST(simulate_nccl_price, a_job_on_gpus_is_bound_by_its_ports_and_slows_its_kernels) {
   Request request;
   request.model = workload::find_model("resnet50").value();

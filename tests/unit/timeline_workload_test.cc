@@ -180,7 +180,7 @@ TEST_F(WorkloadTest, leaves_out_the_steps_that_warm_up) {
 TEST_F(WorkloadTest, says_in_one_sentence_what_was_left_out) {
   Plan plan;
   plan.more = [](trace::Recorder& out, Nanos now, int64_t step) {
-    record(out, {"gathered", "float32", "[1]", now, Collective::kAllgather}, now);
+    record(out, {"met", "float32", "[1]", now, Collective::kBarrier}, now);
     record(out, {"of a set", "float32", "[1]", now, Collective::kAllreduce, 3}, now);
     record(out, {"loss", "float32", "[]", now, Collective::kAllreduce, 0, true}, now);
     if (step % 5 == 0) record(out, {"metric", "float32", "[1]", now}, now);
@@ -190,9 +190,29 @@ TEST_F(WorkloadTest, says_in_one_sentence_what_was_left_out) {
   EXPECT_THAT(made.value().model.parameters, testing::SizeIs(2));
   EXPECT_THAT(
       made.value().remarks,
-      ElementsAre("Left out: 1 tensor of ALLGATHER, 1 tensor of a process set, 1 tensor in fewer than half "
+      ElementsAre("Left out: 1 tensor of BARRIER, 1 tensor of a process set, 1 tensor in fewer than half "
                   "of the steps, 1 tensor that the program waits for at once."));
-  EXPECT_THAT(made.value().model.source, HasSubstr("; left out: 1 tensor of ALLGATHER"));
+  EXPECT_THAT(made.value().model.source, HasSubstr("; left out: 1 tensor of BARRIER"));
+}
+
+TEST_F(WorkloadTest, has_the_other_collectives_of_a_step) {
+  Plan plan;
+  plan.more = [](trace::Recorder& out, Nanos now, int64_t) {
+    record(out, {"gathered", "float32", "[6]", now, Collective::kAllgather, 0, true}, now);
+    record(out, {"scattered", "float32", "[4]", now, Collective::kReducescatter}, now);
+  };
+  const Result<MadeWorkload> made = make(plan);
+  ASSERT_TRUE(made.is_ok()) << made.status().why;
+  const std::vector<workload::Exchange>& exchanges = made.value().model.exchanges;
+  ASSERT_EQ(exchanges.size(), 2U);
+  EXPECT_EQ(exchanges[0].name, "gathered");
+  EXPECT_EQ(exchanges[0].what, Collective::kAllgather);
+  EXPECT_EQ(exchanges[0].count, 3) << "each of two ranks gave half of the result";
+  EXPECT_TRUE(exchanges[0].is_awaited);
+  EXPECT_EQ(exchanges[1].what, Collective::kReducescatter);
+  EXPECT_EQ(exchanges[1].count, 8);
+  EXPECT_FALSE(exchanges[1].is_awaited);
+  EXPECT_TRUE(made.value().remarks.empty());
 }
 
 TEST_F(WorkloadTest, begins_steps_with_the_marks_where_they_do_not_wait) {
@@ -242,7 +262,8 @@ TEST(ReadyTimes, of_unnamed_tensors_are_told_apart_by_their_order_in_a_step) {
     events.marks.push_back({ms(100.0 * step), false});
     for (int i = 0; i < 3; ++i) {
       const Nanos when = ms(100.0 * step + 10 * (i + 1));
-      events.submissions.push_back({names[static_cast<size_t>(3 * step + i)], 4 + i, when, when, false});
+      events.submissions.push_back(
+          {.name = names[static_cast<size_t>(3 * step + i)], .bytes = 4 + i, .when = when, .ended = when});
     }
   }
   const ReadyTimes times = ready_times_of(events, true);
@@ -256,8 +277,10 @@ TEST(ReadyTimes, of_steps_in_which_records_are_missing_are_left_out) {
   StepEvents events;
   for (int step = 0; step < 10; ++step) {
     events.marks.push_back({ms(100.0 * step), step == 7});
-    events.submissions.push_back(
-        {"a", 4, ms(100.0 * step + (step == 6 ? 90 : 10)), ms(100.0 * step + 91), false});
+    events.submissions.push_back({.name = "a",
+                                  .bytes = 4,
+                                  .when = ms(100.0 * step + (step == 6 ? 90 : 10)),
+                                  .ended = ms(100.0 * step + 91)});
   }
   const ReadyTimes times = ready_times_of(events, true);
   EXPECT_EQ(times.steps, 6);  // not the first, nor those before and after the gap
@@ -270,7 +293,8 @@ TEST(ReadyTimes, of_a_name_that_comes_twice_in_a_step_are_two) {
   for (int step = 0; step < 10; ++step) {
     events.marks.push_back({ms(100.0 * step), false});
     for (const double when : {10.0, 30.0})
-      events.submissions.push_back({"a", 4, ms(100.0 * step + when), ms(100.0 * step + when), false});
+      events.submissions.push_back(
+          {.name = "a", .bytes = 4, .when = ms(100.0 * step + when), .ended = ms(100.0 * step + when)});
   }
   const ReadyTimes times = ready_times_of(events, true);
   EXPECT_EQ(times.tensors.at("a").ready_ms.front(), 10);

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <sstream>
+#include <tuple>
 
 namespace rueda::workload::models_test {
 namespace {
@@ -170,6 +171,53 @@ TEST(ModelText, of_many_tensors_has_lines_of_bounded_length) {
   EXPECT_TRUE(parse_model(text, "F").is_ok());
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110U) << line;
+}
+
+constexpr const char* kExchanging = R"({"name": "moe", "source": "s", "compute_source": "c", "compute_ms": 10,
+  "total": 5, "parameters": [["a", 5]], "exchanges": [
+    {"name": "to", "operation": "alltoall", "elements": 64, "at_ms": 2.5},
+    {"name": "rows", "operation": "allgather", "elements": 8, "at_ms": 10, "waits": false}]})";
+
+TEST(Exchanges, are_read_with_their_operations_and_written_again) {
+  const Result<Model> read = parse_model(kExchanging, "F");
+  ASSERT_TRUE(read.is_ok()) << read.status().why;
+  const Result<Model> again = parse_model(text_of(read.value()), "F");
+  ASSERT_TRUE(again.is_ok()) << again.status().why;
+  for (const Model* model : {&read.value(), &again.value()}) {
+    ASSERT_EQ(model->exchanges.size(), 2U);
+    const Exchange &to = model->exchanges[0], &rows = model->exchanges[1];
+    EXPECT_EQ(std::tuple(to.name, to.what, to.count, to.at_ms, to.is_awaited),
+              std::tuple("to", Collective::kAlltoall, 64, 2.5, true));
+    EXPECT_EQ(std::tuple(rows.name, rows.what, rows.count, rows.at_ms, rows.is_awaited),
+              std::tuple("rows", Collective::kAllgather, 8, 10.0, false));
+  }
+  EXPECT_DOUBLE_EQ(stretched(read.value(), 40, 1).exchanges[0].at_ms, 10);
+}
+
+TEST(Exchanges, come_before_a_gradient_of_the_same_time) {
+  const std::vector<Submission> order = submissions_of(parse_model(kExchanging, "F").value());
+  ASSERT_EQ(order.size(), 3U);
+  EXPECT_TRUE(order[0].is_exchange && order[1].is_exchange && !order[2].is_exchange);
+  EXPECT_EQ(order[1].at_ms, order[2].at_ms);
+}
+
+TEST(Exchanges, that_make_no_sense_are_refused_by_what_is_wrong) {
+  const auto why = [](const std::string& from, const std::string& to) {
+    std::string text = kExchanging;
+    text.replace(text.find(from), from.size(), to);
+    return parse_model(text, "F").status().why;
+  };
+  EXPECT_THAT(why("\"alltoall\"", "\"gather\""),
+              HasSubstr("\"operation\" of exchange to is none of allreduce"));
+  EXPECT_THAT(why("64", "0"), HasSubstr("\"elements\" of exchange to is not a positive number"));
+  EXPECT_THAT(why("2.5", "11"),
+              HasSubstr("\"at_ms\" of exchange to is not a number from 0 to \"compute_ms\", 10"));
+  EXPECT_THAT(why("\"at_ms\": 10,", "\"at_ms\": 1,"),
+              HasSubstr("exchange rows begins before the one above it"));
+  EXPECT_THAT(why("\"rows\"", "\"to\""), HasSubstr("two of \"exchanges\" are named to"));
+  EXPECT_THAT(why("\"waits\": false", "\"waits\": 1"),
+              HasSubstr("\"waits\" of exchange rows is not true or false"));
+  EXPECT_THAT(why("\"waits\"", "\"wait\""), HasSubstr("exchange rows has \"wait\", which is none of"));
 }
 
 // Three gradients of 4000 bytes are ready 20, 30 and 40 ms after the start.
