@@ -1,10 +1,13 @@
 """`rueda.run` for elastic jobs: a function in processes that come and go, and its results."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from elastic_sums import train
-from launch_support import RUEDA
+from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
+from robust_support import wait_until
 
 from rueda.run import RemoteTraceback, run
 
@@ -87,3 +90,17 @@ def test_wrong_arguments_are_refused_in_one_sentence(arguments, error, sentence)
     with pytest.raises(error) as caught:
         run(train, (1, 1), **arguments)
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_launcher_that_waits_for_slots_ends_with_the_process_that_called_run(tmp_path):
+    mark = f"RUEDA_TEST_MARK={os.urandom(8).hex()}"
+    asked = tmp_path / "asked"
+    program = (
+        f"import rueda; rueda.run(print, host_discovery_script='touch {asked}; echo localhost:1', num_proc=2)"
+    )
+    variables = {**os.environ, **dict([mark.split("=")]), "PYTHONPATH": str(ROOT / "python")}
+    caller = subprocess.Popen([sys.executable, "-c", program], env=variables)
+    wait_until(asked.exists, 60, "the discovery script runs")
+    caller.kill()
+    caller.wait()
+    assert_all_gone(marked_processes(mark))
