@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import numbers
 import os
+import subprocess
 import sys
+import threading
 import warnings
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, TextIO
 
 from rueda import outcomes
 from rueda.outcomes import FAILURE, Outcome, RemoteTraceback
 
 __all__ = ["FAILURE", "Outcome", "RemoteTraceback", "run"]
 
+_LOOK_SECONDS = 0.25
 # Appended to the path: the rank may find rueda nowhere else, but its own packages come first.
 WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
 NOT_ELASTIC = (
@@ -43,9 +46,13 @@ class Launch(NamedTuple):
     env: Mapping[str, str]  # of the launcher
     read: Callable[[str], list[Any]]  # the results; raises RuntimeError if there are none
     folder: Optional[str] = None  # where it runs; None: where this process does
+    attend: Optional[Callable[[], None]] = None  # called a few times a second; what it raises ends the job
+    out: Optional[TextIO] = None  # for the output of the job; None: that of this process
+    err: Optional[TextIO] = None
 
 
-def _deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
+def deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
+    """The value of an argument that has an older name."""
     if value is None:
         return new_value
     warnings.warn(f"Argument {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=3)
@@ -217,9 +224,9 @@ def run(
     [0, 10]
     """
     _check(dict(locals()))
-    min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
-    max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
-    interfaces = _deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
+    min_num_proc = deprecated("min_np", min_np, "min_num_proc", min_num_proc)
+    max_num_proc = deprecated("max_np", max_np, "max_num_proc", max_num_proc)
+    interfaces = deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
     elastic: dict[str, Any] = {
         "min_num_proc": min_num_proc,
         "max_num_proc": max_num_proc,
@@ -252,13 +259,41 @@ def run(
     return run_launcher(pickle_call(func, args, kwargs or {}), arguments, Launch(command, variables, read))
 
 
+def _wait(launcher: subprocess.Popen[bytes], attend: Optional[Callable[[], None]]) -> int:
+    if attend is None:
+        return launcher.wait()
+    while True:
+        try:
+            return launcher.wait(_LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            attend()
+
+
+def _read_into(*pairs: tuple[Optional[IO[bytes]], Optional[TextIO]]) -> list[threading.Thread]:
+    """Threads that write what comes out of pipes into text streams, line by line."""
+
+    def copy(pipe: IO[bytes], stream: TextIO) -> None:
+        with pipe:
+            for line in pipe:
+                stream.write(line.decode(errors="replace"))
+                stream.flush()
+
+    readers = [
+        threading.Thread(target=copy, args=(pipe, stream), daemon=True)
+        for pipe, stream in pairs
+        if pipe is not None and stream is not None
+    ]
+    for reader in readers:
+        reader.start()
+    return readers
+
+
 def run_launcher(stage: bytes, arguments: Sequence[str], launch: Launch) -> list[Any]:
     """The results of a job. stage: what the ranks get; arguments: options of `rueda run`.
 
     Raises RuntimeError if the job failed, and ValueError with one sentence if the launcher refuses an option.
     """
     import signal
-    import subprocess
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="rueda-run-") as directory:  # mode 0700
@@ -275,10 +310,13 @@ def run_launcher(stage: bytes, arguments: Sequence[str], launch: Launch) -> list
             stdin=subprocess.PIPE,
             env=dict(launch.env),
             cwd=launch.folder,
+            stdout=None if launch.out is None else subprocess.PIPE,
+            stderr=None if launch.err is None else subprocess.PIPE,
             start_new_session=True,
         )
+        readers = _read_into((launcher.stdout, launch.out), (launcher.stderr, launch.err))
         try:
-            status = launcher.wait()
+            status = _wait(launcher, launch.attend)
         except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time; Ctrl-C again kills them
             launcher.send_signal(signal.SIGINT)
             try:
@@ -291,6 +329,8 @@ def run_launcher(stage: bytes, arguments: Sequence[str], launch: Launch) -> list
         finally:
             if launcher.stdin is not None:
                 launcher.stdin.close()
+            for reader in readers:
+                reader.join()
         if status != 0:
             raise outcomes.failure(directory, status, command)
         return launch.read(directory)

@@ -29,6 +29,7 @@ def train(steps, size, doomed=None, fails=False, news=None):
             assert time.monotonic() < deadline, f"{hvd.size()} ranks, and not {size}"
             if (uid, state.step) == doomed:
                 os.kill(int(os.environ.get("TEST_DOOMED", os.getpid())), signal.SIGKILL)
+                time.sleep(LIMIT_S)  # its agent ends it
             ones = hvd.allreduce(np.ones(1), op=hvd.Sum, name="ones")
             if fails and state.step == 3:
                 raise LookupError("mine")
