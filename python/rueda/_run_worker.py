@@ -8,13 +8,20 @@ import sys
 import traceback
 from typing import Optional
 
+from rueda.outcomes import Outcome
 from rueda.pickles import dumps, pickled_error
 
+# In an elastic job its rank changes, and its number does not.
+_NUMBER = int(os.environ.get("RUEDA_RANK", "0"))
 
-def _write(directory: str, outcome: tuple[Optional[bytes], Optional[bytes], str]) -> None:
-    path = os.path.join(directory, f"result.{os.environ['RUEDA_RANK']}")
+
+def _write(directory: str, value: Optional[bytes], error: Optional[bytes], text: str) -> None:
+    members = sys.modules.get("rueda.elastic.membership")  # it cannot have changed where nobody has loaded it
+    view = members.last_view() if members is not None else None
+    place = (0, _NUMBER) if view is None else (view.number, view.rank)
+    path = os.path.join(directory, f"result.{_NUMBER}")
     with open(path + ".part", "wb") as file:
-        pickle.dump(outcome, file)
+        pickle.dump(tuple(Outcome(value, error, text, *place)), file)
     os.replace(path + ".part", path)
 
 
@@ -30,9 +37,9 @@ def main() -> int:
     except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(f"{text}User function raise error: {error}\n")
-        _write(directory, (None, pickled_error(error), text))
+        _write(directory, None, pickled_error(error), text)
         return (
             error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
         )
-    _write(directory, (value, None, ""))
+    _write(directory, value, None, "")
     return 0

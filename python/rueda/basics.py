@@ -169,6 +169,10 @@ class HorovodBasics:
         finally:
             self._end()
 
+    def abort(self) -> None:
+        """As shutdown, but completes nothing first: operations under way end with an error on every rank."""
+        self._end()
+
     def _end_with_process(self) -> None:
         # Other ranks still need the operations under way here, unless this process ends by an exception.
         if epochs.current() != epochs.NONE and not hasattr(sys, "last_value"):

@@ -8,51 +8,51 @@ from __future__ import annotations
 
 import numbers
 import os
+import subprocess
 import sys
+import threading
 import warnings
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, TextIO
 
-__all__ = ["run"]
+from rueda import outcomes
+from rueda.outcomes import FAILURE, Outcome, RemoteTraceback
 
-FAILURE = (
-    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
-    "terminated. The first process to do so was:\nProcess name: {}\nExit code: {}\n"
-)
+__all__ = ["FAILURE", "Outcome", "RemoteTraceback", "run"]
+
+_LOOK_SECONDS = 0.25
 # Appended to the path: the rank may find rueda nowhere else, but its own packages come first.
 WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
-ELASTIC = (
-    "rueda.run starts a fixed number of processes: leave out min_num_proc, max_num_proc, slots, reset_limit, "
-    "cooldown_range and host_discovery_script, or start an elastic job with `rueda run --min-np`."
-)
-
-USAGE_ERROR = 2  # exit status of `rueda run` for arguments that it does not accept
-OTHER_BUILD = (
-    "The rueda command at {} is of another build than the Python package and does not accept its options: "
-    "reinstall rueda, or set RUEDA_BIN to the command of this build."
+NOT_ELASTIC = (
+    "rueda.run: {} belongs to elastic jobs; give min_num_proc or host_discovery_script as well, or leave it "
+    "out."
 )
 
 
-class RemoteTraceback(Exception):
-    """Shows where in the other process an exception was raised; it is that exception's cause."""
-
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(rank, text)
-        self.rank = rank
-        self.text = text
-
-    def __str__(self) -> str:
-        return f'\n"""on rank {self.rank}:\n{self.text}"""'
-
-
-class Outcome(NamedTuple):
-    """What one rank left in its result file; the pickles inside are made with cloudpickle or pickle."""
-
-    value: Optional[bytes]  # pickled return value; None if the function raised
-    error: Optional[bytes]  # pickled exception; None if it could not be pickled
-    traceback: str
+_ELASTIC_OPTIONS = (
+    "min_num_proc",
+    "max_num_proc",
+    "host_discovery_script",
+    "slots",
+    "reset_limit",
+    "spares",
+    "elastic_timeout",
+)
 
 
-def _deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
+class Launch(NamedTuple):
+    """How `rueda run` is started, and what becomes of the folder that it leaves."""
+
+    command: Sequence[str | os.PathLike[str]]  # of each rank
+    env: Mapping[str, str]  # of the launcher
+    read: Callable[[str], list[Any]]  # the results; raises RuntimeError if there are none
+    folder: Optional[str] = None  # where it runs; None: where this process does
+    attend: Optional[Callable[[], None]] = None  # called a few times a second; what it raises ends the job
+    out: Optional[TextIO] = None  # for the output of the job; None: that of this process
+    err: Optional[TextIO] = None
+
+
+def deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
+    """The value of an argument that has an older name."""
     if value is None:
         return new_value
     warnings.warn(f"Argument {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=3)
@@ -93,7 +93,7 @@ def _package_root() -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def _pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     import pickle
 
     call = (func, tuple(args), dict(kwargs))
@@ -117,62 +117,6 @@ def _pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return pickle.dumps((list(sys.path), body))
 
 
-def _read_outcome(directory: str, rank: int) -> Optional[Outcome]:
-    """None if the rank ended without one."""
-    import pickle
-
-    try:
-        with open(os.path.join(directory, f"result.{rank}"), "rb") as file:
-            return Outcome(*pickle.load(file))
-    except (FileNotFoundError, EOFError, pickle.UnpicklingError):
-        return None
-
-
-def _refusal(directory: str, command: str) -> Exception:
-    """The error to raise when the launcher did not accept its arguments; it leaves its sentence in a file."""
-    try:
-        with open(os.path.join(directory, "refusal")) as file:
-            sentence = file.read().strip()
-    except FileNotFoundError:
-        sentence = ""
-    # These options come from here and not from the caller, so only another build can reject one of them.
-    if not sentence or "is no option of" in sentence or "not expected" in sentence:
-        return RuntimeError(OTHER_BUILD.format(command))
-    return ValueError(sentence)
-
-
-def _failure(directory: str, status: int, size: int, command: str) -> Exception:
-    """The error to raise, with the exception of the rank that failed first as its cause, if there is one."""
-    import pickle
-
-    try:
-        with open(os.path.join(directory, "failure")) as file:
-            rank, code = (int(word) for word in file.read().split())
-    except (FileNotFoundError, ValueError):
-        if status == USAGE_ERROR:
-            return _refusal(directory, command)
-        return RuntimeError(
-            f"rueda run ended with status {status} before all ranks had started; see its messages."
-        )
-    failure = RuntimeError(FAILURE.format(rank, code))
-    # A rank that was killed raised nothing. The exception of another rank then says what that rank noticed.
-    for candidate in [rank, *(other for other in range(size) if other != rank)]:
-        outcome = _read_outcome(directory, candidate)
-        if outcome is None or not outcome.traceback:
-            continue
-        cause: Optional[BaseException] = None
-        if outcome.error is not None:
-            try:
-                cause = pickle.loads(outcome.error)
-            except Exception:  # its class may not exist here, so the text has to do
-                cause = None
-        if isinstance(cause, BaseException):
-            cause.__cause__ = RemoteTraceback(candidate, outcome.traceback)
-        failure.__cause__ = cause or RemoteTraceback(candidate, outcome.traceback)
-        break
-    return failure
-
-
 def _check(given: Mapping[str, Any]) -> None:
     """Raises TypeError or ValueError for arguments that cannot be meant. given: all of run()'s, by name."""
     _check_kinds(given)
@@ -190,6 +134,11 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "kwargs": (Mapping, "a dict"),
     "num_proc": (numbers.Integral, "an int"),
     "np": (numbers.Integral, "an int"),
+    "min_num_proc": (numbers.Integral, "an int"),
+    "max_num_proc": (numbers.Integral, "an int"),
+    "min_np": (numbers.Integral, "an int"),
+    "max_np": (numbers.Integral, "an int"),
+    "host_discovery_script": ((str, os.PathLike), "a command"),
     "env": (Mapping, "a dict"),
     "hosts": (str, 'a string such as "a:2,b:2"'),
     "network_interfaces": (Iterable, "a list of names"),
@@ -207,9 +156,14 @@ def _check_kinds(given: Mapping[str, Any]) -> None:
             raise TypeError(f"rueda.run: {name} must be {word}, not {type(value).__name__} ({value!r}).")
 
 
-def _refuse_elastic(*values: Any) -> None:
-    if any(value is not None for value in values):
-        raise ValueError(ELASTIC)
+def _is_elastic(given: Mapping[str, Any]) -> bool:
+    """Whether the job is elastic. given: the arguments of elastic jobs, by name."""
+    if given["min_num_proc"] is not None or given["host_discovery_script"] is not None:
+        return True
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(NOT_ELASTIC.format(name))
+    return False
 
 
 def _given(options: Mapping[str, object]) -> list[str]:
@@ -250,12 +204,18 @@ def run(
     max_np: Optional[int] = None,
     *,
     env: Optional[Mapping[str, str]] = None,
+    spares: Optional[int] = None,
+    elastic_timeout: Optional[float] = None,
 ) -> list[Any]:
     """Runs `func(*args, **kwargs)` in `num_proc` processes and returns the list of results in rank order.
 
     np is short for num_proc. hosts: "a:2,b:2" as `rueda run -H`; hostfile: a file of lines "name slots=2";
     default: this machine. env: variables for the ranks, besides those of this process. The other arguments
     mean what the options of `rueda run` mean; `disable_cache` and `use_gloo` change nothing.
+
+    With min_num_proc or host_discovery_script the job is elastic: processes come and go, and the results are
+    those of the last members, in the order of their ranks. num_proc is then min_num_proc if it is not given.
+
     Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
     the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and for
     those that the launcher refuses, such as more processes than slots, and `TypeError` for wrong kinds.
@@ -264,11 +224,21 @@ def run(
     [0, 10]
     """
     _check(dict(locals()))
-    min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
-    max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
-    interfaces = _deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
-    _refuse_elastic(min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
-    size = int(np if np is not None else num_proc if num_proc is not None else 1)
+    min_num_proc = deprecated("min_np", min_np, "min_num_proc", min_num_proc)
+    max_num_proc = deprecated("max_np", max_np, "max_num_proc", max_num_proc)
+    interfaces = deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
+    elastic: dict[str, Any] = {
+        "min_num_proc": min_num_proc,
+        "max_num_proc": max_num_proc,
+        "host_discovery_script": host_discovery_script,
+        "slots": slots,
+        "reset_limit": reset_limit,
+        "cooldown_range": cooldown_range,
+        "spares": spares,
+        "elastic_timeout": elastic_timeout,
+    }
+    is_elastic = _is_elastic(elastic)
+    size = next(int(one) for one in (np, num_proc, min_num_proc, 1) if one is not None)
     options: dict[str, object] = {
         "--hosts": hosts,
         "--hostfile": hostfile,
@@ -280,19 +250,52 @@ def run(
         "--mpi-args": mpi_args or None,  # no effect, as the launcher says
     }
     arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else []), *_given(options)]
-    call = _pickle_call(func, args, kwargs or {})
-    return _run_command(call, arguments, size, (executable or sys.executable, env or {}))
+    arguments += _given({"--" + name.replace("_", "-"): elastic[name] for name in _ELASTIC_OPTIONS})
+    if cooldown_range is not None:  # no effect, as the launcher says
+        arguments += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
+    command = [executable or sys.executable, "-c", WORKER.format(_package_root())]
+    variables = {**os.environ, **{name: str(value) for name, value in (env or {}).items()}}
+    read = outcomes.of_last_view if is_elastic else outcomes.of_all(size)
+    return run_launcher(pickle_call(func, args, kwargs or {}), arguments, Launch(command, variables, read))
 
 
-def _run_command(
-    stage: bytes, arguments: list[str], size: int, ranks: tuple[str | os.PathLike[str], Mapping[str, str]]
-) -> list[Any]:
-    import pickle
+def _wait(launcher: subprocess.Popen[bytes], attend: Optional[Callable[[], None]]) -> int:
+    if attend is None:
+        return launcher.wait()
+    while True:
+        try:
+            return launcher.wait(_LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            attend()
+
+
+def _read_into(*pairs: tuple[Optional[IO[bytes]], Optional[TextIO]]) -> list[threading.Thread]:
+    """Threads that write what comes out of pipes into text streams, line by line."""
+
+    def copy(pipe: IO[bytes], stream: TextIO) -> None:
+        with pipe:
+            for line in pipe:
+                stream.write(line.decode(errors="replace"))
+                stream.flush()
+
+    readers = [
+        threading.Thread(target=copy, args=(pipe, stream), daemon=True)
+        for pipe, stream in pairs
+        if pipe is not None and stream is not None
+    ]
+    for reader in readers:
+        reader.start()
+    return readers
+
+
+def run_launcher(stage: bytes, arguments: Sequence[str], launch: Launch) -> list[Any]:
+    """The results of a job. stage: what the ranks get; arguments: options of `rueda run`.
+
+    Raises RuntimeError if the job failed, and ValueError with one sentence if the launcher refuses an option.
+    """
     import signal
-    import subprocess
     import tempfile
 
-    python, env = ranks
     with tempfile.TemporaryDirectory(prefix="rueda-run-") as directory:  # mode 0700
         stage_file = os.path.join(directory, "stage")
         with open(stage_file, "wb") as file:
@@ -303,13 +306,17 @@ def _run_command(
         # The launcher ends the job when its stdin closes, so also when this process is killed. It has its own
         # session, so that it gets Ctrl-C once, from here.
         launcher = subprocess.Popen(
-            [command, "run", *options, python, "-c", WORKER.format(_package_root())],
+            [command, "run", *options, *launch.command],
             stdin=subprocess.PIPE,
-            env={**os.environ, **{name: str(value) for name, value in env.items()}},
+            env=dict(launch.env),
+            cwd=launch.folder,
+            stdout=None if launch.out is None else subprocess.PIPE,
+            stderr=None if launch.err is None else subprocess.PIPE,
             start_new_session=True,
         )
+        readers = _read_into((launcher.stdout, launch.out), (launcher.stderr, launch.err))
         try:
-            status = launcher.wait()
+            status = _wait(launcher, launch.attend)
         except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time; Ctrl-C again kills them
             launcher.send_signal(signal.SIGINT)
             try:
@@ -322,12 +329,8 @@ def _run_command(
         finally:
             if launcher.stdin is not None:
                 launcher.stdin.close()
-        outcomes = [_read_outcome(directory, rank) for rank in range(size)]
+            for reader in readers:
+                reader.join()
         if status != 0:
-            raise _failure(directory, status, size, command)
-        results: list[Any] = []
-        for rank, outcome in enumerate(outcomes):
-            if outcome is None or outcome.value is None:
-                raise RuntimeError(f"Rank {rank} ended well but left no result; did func call os._exit?")
-            results.append(pickle.loads(outcome.value))
-        return results
+            raise outcomes.failure(directory, status, command)
+        return launch.read(directory)

@@ -124,6 +124,7 @@ int run_command(const Arguments& arguments) {
   options.output.log_dir = launch::local_log_dir(options.output.log_dir);
   if (const Status found = launch::discover_first_hosts(options); !found.is_ok()) {
     fmt::print(stderr, "rueda run: {}\n", found.why);
+    launch::ResultFiles(options.collect_dir).write_verdict(found.why);
     return 1;
   }
   return run_tries(std::move(options));

@@ -112,6 +112,8 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_flag("--watch-stdin", options.is_stdin_watched)->group("");
   app.add_option("--stage-file", options.stage_file)->group("");
   app.add_option("--collect-dir", options.collect_dir)->group("");
+  // As ssh, for a host and a command: where Ray or Spark start the agents.
+  app.add_option("--agent-program", options.ssh.program)->group("");
 }
 
 void add_output_options(CLI::App& app, Raw& raw) {
@@ -274,7 +276,8 @@ bool has_ssh_options(const Raw& raw) {
 void set_ssh(Raw& raw) {
   raw.options.ssh.args = words_of(raw.ssh_args);
   const char* kubernetes_agent = getenv("OMPI_MCA_plm_rsh_agent");
-  if (kubernetes_agent != nullptr && std::string_view(kubernetes_agent) == "/etc/mpi/kubexec.sh")
+  const bool is_ssh = raw.options.ssh.program == launch::SshOptions{}.program;
+  if (is_ssh && kubernetes_agent != nullptr && std::string_view(kubernetes_agent) == "/etc/mpi/kubexec.sh")
     raw.options.ssh.program = kubernetes_agent;
 }
 

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <csignal>
 
+#include "launch/pause.h"
 #include "launch/processes.h"
 
 extern char** environ;
@@ -158,8 +159,8 @@ Status discover_first_hosts(RunOptions& options) {
                           "script {} names {} slots, and there must be enough resources to run at least {} "
                           "Horovod processes (-np)",
                           elastic.discovery_script, slots, options.size)};
-    PollSet pause;
-    pause.wait(Deadline::after(kDiscoveryInterval));
+    if (pause_for(kDiscoveryInterval, options.is_stdin_watched) != 0)
+      return {Code::kUnavailable, "the job was told to end before there were enough slots"};
   }
 }
 

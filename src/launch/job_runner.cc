@@ -162,6 +162,7 @@ void JobRunner::fail_start(const Status& why) {
   if (phase_ == Phase::kNotStarted) return;
   phase_ = Phase::kNotStarted;
   say(why.why);
+  results_.write_verdict(why.why);
   agents_.abandon();
   stop_plan_.on_failed_start(monotonic_now());
 }
@@ -375,7 +376,10 @@ int JobRunner::report() {
     results_.write_failure(endings[*cause]);
     output_.say(closing_notice(options_.output.style.kind, endings[*cause]));
   }
-  if (elastic_ && !elastic_->job().verdict().empty() && stop_plan_.interrupt() == 0) return 1;
+  if (elastic_ && !elastic_->job().verdict().empty() && stop_plan_.interrupt() == 0) {
+    results_.write_verdict(elastic_->job().verdict());
+    return 1;
+  }
   return job_exit_status(endings, stop_plan_.interrupt());
 }
 

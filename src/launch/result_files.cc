@@ -26,10 +26,14 @@ void ResultFiles::write_failure(const Ending& cause) const {
   if (!dir_.empty()) std::ofstream(dir_ + "/failure") << cause.rank << ' ' << exit_status(cause);
 }
 
+void ResultFiles::write_verdict(const std::string& why) const {
+  if (!dir_.empty()) std::ofstream(dir_ + "/verdict") << why << '\n';
+}
+
 void ResultFiles::clear() const {
   std::error_code ignored;
   if (dir_.empty()) return;
-  std::filesystem::remove(dir_ + "/failure", ignored);
+  for (const char* name : {"/failure", "/verdict"}) std::filesystem::remove(dir_ + name, ignored);
   for (const auto& entry : std::filesystem::directory_iterator(dir_, ignored))
     if (entry.path().filename().string().starts_with("result.")) std::filesystem::remove(entry, ignored);
 }

@@ -16,6 +16,7 @@ class ResultFiles {
 
   Status append(Rank rank, std::span<const std::byte> bytes) const;  // to result.<rank>
   void write_failure(const Ending& cause) const;                     // "<rank> <exit status>"
+  void write_verdict(const std::string& why) const;                  // the sentence that ended the job
   // Nobody is left to read the results. Removes the directory if rueda.run has made it: its name says so.
   void remove() const;
   // Forgets what an earlier try has left.

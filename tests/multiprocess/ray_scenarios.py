@@ -330,3 +330,68 @@ def train(folder):
         run_config=RunConfig(storage_path=folder, name="run", failure_config=FailureConfig(max_failures=1)),
     ).fit()
     return result.metrics, os.path.isdir(result.checkpoint.path)
+
+
+def say(step_and_size):
+    """On a rank."""
+    rueda.ray.log({"said": list(step_and_size)})
+
+
+def elastic(least, first, doomed=""):
+    """Nodes are named by their addresses. doomed: the process that is killed at the fifth step."""
+    from elastic_sums import train
+
+    news = []
+    results = rueda.ray.run(
+        train,
+        (10, int(first)),
+        {"doomed": (doomed, 5), "news": say},
+        min_workers=int(least),
+        num_workers=int(first),
+        max_workers=int(first),
+        callbacks=[news.append],
+    )
+    return results, [one["said"] for one in news]
+
+
+def elastic_while_nodes_go(size):
+    """Goes on until somebody has changed the cluster such that the job has this size."""
+    from elastic_sums import train
+
+    return rueda.ray.run(train, (10, int(size)), min_workers=1)
+
+
+def elastic_fails():
+    from elastic_sums import train
+
+    return rueda.ray.run(train, (10, 2), {"fails": True}, min_workers=2, max_workers=2)
+
+
+def elastic_by_horovods_names(slots):
+    from elastic_sums import train
+
+    from horovod.ray import ElasticRayExecutor, RayExecutor
+    from horovod.ray.elastic import RayHostDiscovery
+    from horovod.runner.elastic.discovery import FixedHosts
+
+    found = RayHostDiscovery(cpus_per_slot=2).find_available_hosts_and_slots()
+    settings = ElasticRayExecutor.create_settings(min_num_proc=int(slots))
+    settings.discovery = FixedHosts({address: int(slots) for address in found})
+    executor = ElasticRayExecutor(settings, env_vars={"TEST_WORD": "w"}, override_discovery=False)
+    executor.start()
+    first = executor.run(lambda: (*train(3, int(slots)), os.environ["TEST_WORD"]))
+    other = RayExecutor(RayExecutor.create_settings(), min_workers=2, max_workers=2)
+    other.start(dict, executable_kwargs={"a": 1})
+    second = other.execute(lambda made: (*train(3, 2), made))
+    other.shutdown()
+    return list(found.values()), first, second
+
+
+def elastic_on_a_full_cluster(seconds):
+    """Somebody else holds all CPUs."""
+    group = ray.util.placement_group([{"CPU": 4}])
+    assert group.wait(30)
+    try:
+        return rueda.ray.run(where, min_workers=1, elastic_timeout=float(seconds), verbose=0)
+    finally:
+        ray.util.remove_placement_group(group)

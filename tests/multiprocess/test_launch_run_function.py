@@ -142,7 +142,7 @@ def test_command_of_another_build_is_named(tmp_path, monkeypatch, words, leaves_
         ({"hosts": "a:1", "hostfile": "f"}, "Argument hosts and hostfile only allow one provided."),
         ({"use_gloo": True, "use_mpi": True}, "Argument use_gloo and use_mpi only allow one set True."),
         ({"use_mpi": True}, "MPI support has not been built."),
-        ({"min_num_proc": 2}, "fixed number"),
+        ({"max_num_proc": 2}, "max_num_proc belongs to elastic jobs"),
     ],
 )
 def test_contradictions_are_value_errors(arguments, text):
@@ -174,8 +174,8 @@ def test_old_names_warn_and_work():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert run(lambda: int(os.environ["RANK"]), np=2) == [0, 1]
-    with pytest.warns(DeprecationWarning, match="min_np is deprecated"), pytest.raises(ValueError):
-        run(lambda: 0, min_np=2)
+    with pytest.warns(DeprecationWarning, match="max_np is deprecated"), pytest.raises(ValueError):
+        run(lambda: 0, max_np=2)
 
 
 def test_without_cloudpickle_module_functions_work_and_lambdas_get_a_sentence(tmp_path):

@@ -22,7 +22,7 @@ def folder():
 
 @pytest.mark.timeout(600)
 def test_the_scripts_of_the_page_run(folder):
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     script = folder / "page.py"
     script.write_text("\n".join(BLOCKS))  # the first one starts Ray, so that the others find it
     ran = subprocess.run(
@@ -38,5 +38,6 @@ def test_the_scripts_of_the_page_run(folder):
     lines = ran.stdout.splitlines()
     assert re.fullmatch(r"\[\(0, [\d.e-]+\), \(1, [\d.e-]+\)\]", lines[0]), lines[0]
     assert lines[1].startswith("100 {'step': 99, 'loss': ")
+    assert any(line.startswith("100 {'step': 99, 'ranks': ") for line in lines), ran.stdout[-4000:]
     assert any(re.match(r"[\d.e-]+ Checkpoint\(", line) for line in lines), ran.stdout[-4000:]
     assert lines[-1].startswith("{'lr': 0.2}"), lines[-1]

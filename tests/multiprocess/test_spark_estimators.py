@@ -346,7 +346,7 @@ def session_stays(spark, monkeypatch):
     monkeypatch.setattr(type(spark.session), "stop", lambda _: None)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["run", "estimator"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["run", "elastic", "estimator"])
 def test_programs_of_the_page_run_as_they_stand(session_stays, block, capsys):
     exec(compile(block, "docs/spark.md", "exec"), {"__name__": "__main__"})
     said = capsys.readouterr().out

@@ -288,8 +288,6 @@ def test_horovod_spark_is_the_same(spark):
     assert horovod.spark.run(rank, num_proc=2, use_gloo=True, verbose=2) == [0, 1]
     with pytest.raises(ValueError, match="MPI"):
         horovod.spark.run(rank, num_proc=2, use_mpi=True)
-    with pytest.raises(NotImplementedError, match="no elastic training"):
-        horovod.spark.run_elastic(rank, num_proc=2)
 
 
 def test_the_secret_is_on_no_command_line_and_in_no_file(spark):

@@ -195,3 +195,45 @@ def test_a_rank_that_does_not_come_is_told_in_a_sentence():
     store.wait(["over"])
     """
     assert_all_succeed(run(2, body))
+
+
+def test_an_aborted_group_ends_its_waits_at_once_and_survivors_make_a_new_one(tmp_path):
+    done = run(
+        3,
+        f"""
+        import threading, time
+
+        def group(name, rank, size):
+            store = dist.FileStore({str(tmp_path)!r} + "/" + name, size)
+            mine = {{"rank": rank, "world_size": size, "timeout": timedelta(seconds=60)}}
+            dist.init_process_group("rueda", store=store, **mine)
+
+        group("first", rank, size)
+        use()
+        if rank == 2:  # takes part in nothing any more
+            try:
+                dist.recv(torch.zeros(1), src=0)
+            except hvd.HorovodInternalError:
+                os._exit(0)
+            sys.exit("the others did not abort")
+        try:
+            work = dist.all_reduce(torch.ones(2), async_op=True)  # the other may have aborted before
+            dist.distributed_c10d._get_default_group().abort()
+            work.wait()
+            sys.exit("an aborted sum ended well")
+        except hvd.HorovodInternalError:
+            pass
+        dist.distributed_c10d._get_default_group().abort()
+        try:
+            dist.all_reduce(torch.ones(2))
+            sys.exit("an aborted group went on")
+        except hvd.HorovodInternalError as error:
+            assert "was destroyed" in str(error)
+        dist.destroy_process_group()
+        group("second", rank, 2)
+        size = 2
+        use()
+        end()
+        """,
+    )
+    assert_all_succeed(done)

@@ -38,8 +38,13 @@ THERE = {
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline run_controller is_gloo_used",
     "horovod.runner.elastic.discovery": "HostDiscovery HostDiscoveryScript FixedHosts HostUpdateResult",
+    "horovod.runner.elastic.constants": "RESET_LIMIT_EXCEEDED_MESSAGE",
+    "horovod.runner.elastic.driver": "ELASTIC_TIMEOUT_SECS DISCOVER_HOSTS_FREQUENCY_SECS",
+    "horovod.runner.elastic.settings": "ElasticSettings",
     "horovod.runner.elastic.worker": "HostUpdateResult WorkerNotificationManager",
-    "horovod.runner.gloo_run": "gloo_run launch_gloo create_slot_env_vars create_run_env_vars",
+    "horovod.runner.gloo_run": (
+        "gloo_run gloo_run_elastic launch_gloo create_slot_env_vars create_run_env_vars"
+    ),
     "horovod.runner.http.http_server": "RendezvousServer KVStoreServer",
     "horovod.runner.http.http_client": "read_data_from_kvstore put_data_into_kvstore",
     "horovod.runner.common.util.hosts": (
@@ -126,11 +131,8 @@ REFUSED = [
     "horovod._keras",
     "horovod._keras.callbacks",
     "horovod.mxnet",
-    "horovod.runner.elastic.driver",
     "horovod.runner.elastic.registration",
     "horovod.runner.elastic.rendezvous",
-    "horovod.runner.elastic.settings",
-    "horovod.runner.elastic.constants",
     "horovod.runner.common.service.driver_service",
     "horovod.runner.common.util.network",
     "horovod.runner.mpi_run",
@@ -153,11 +155,11 @@ REFUSED = [
     "horovod.ray.driver_service",
 ]
 USED = {  # that are there, and refuse when they are used
-    "horovod.runner.launch": "parse_args",
+    "horovod.runner.elastic.driver": "ElasticDriver",
     "horovod.runner.http.http_server": "KVStoreServer",
     "horovod.runner.http.http_client": "read_data_from_kvstore put_data_into_kvstore",
     "horovod.runner.common.util.config_parser": "set_env_from_args set_args_from_config",
-    "horovod.runner.gloo_run": "launch_gloo_elastic gloo_run_elastic",
+    "horovod.runner.gloo_run": "launch_gloo_elastic",
 }
 
 

@@ -13,6 +13,7 @@ from launch_support import RUEDA, assert_all_gone, marked_processes
 
 import horovod
 import rueda
+from horovod.runner import arguments
 from horovod.runner.common.util import safe_shell_exec
 
 
@@ -110,6 +111,7 @@ def test_a_command_ends_when_the_process_that_has_started_it_is_killed(tmp_path:
 
 PROGRAM = """
 import sys
+from horovod.runner import arguments
 from horovod.runner.common.util import safe_shell_exec
 from horovod.runner.common.util.settings import Settings
 from horovod.runner.gloo_run import gloo_run, launch_gloo
@@ -155,3 +157,20 @@ def test_ranks_that_an_integration_starts_itself_are_one_job(tmp_path: Path):
     assert done.stdout.count("word a b\n") == 4, done.stdout + done.stderr
     assert done.stdout.count("sum 2.0") == 10 and done.stdout.count("told") == 2, done.stdout + done.stderr
     assert "[1]<stdout>:sum 2.0" in done.stdout
+
+
+def test_flags_have_horovods_names_and_become_the_words_of_a_command_line():
+    words = "-np 2 --min-np 1 --slots 3 -H a:1,b:1 --fusion-threshold-mb 32 --no-autotune --verbose --tcp"
+    found = arguments.parse_args([*words.split(), "python", "train.py", "-np", "7"])
+    assert (found.num_proc, found.min_num_proc, found.slots, found.hosts) == (2, 1, 3, "a:1,b:1")
+    assert (found.fusion_threshold_mb, found.autotune) == (32.0, False)
+    assert found.verbose and found.tcp_flag and not found.disable_cache
+    assert found.command == ["python", "train.py", "-np", "7"] and found.host_discovery_script is None
+    again = arguments.parse_args(list(arguments.words_of(found)))
+    assert vars(again) == vars(found)
+    found.reset_limit, found.cooldown_range = 4, [1, 2]
+    said = list(arguments.words_of(found))
+    assert said[said.index("--reset-limit") + 1] == "4"
+    assert said[said.index("--blacklist-cooldown-range") + 1 :][:2] == ["1", "2"]
+    with pytest.raises(SystemExit):
+        arguments.parse_args(["--no-such-flag", "true"])

@@ -12,7 +12,7 @@ from launch_support import RUEDA, assert_all_gone
 
 import rueda
 from rueda.placement import Hello, place
-from rueda.ray import ElasticRayExecutor, RayExecutor, bundles, entry, private, reports
+from rueda.ray import ElasticRayExecutor, RayExecutor, bundles, entry, private, reports, wishes
 from rueda.ray.bundles import Shape, make_shape
 
 
@@ -106,10 +106,22 @@ def test_elastic_arguments_are_refused_as_horovod_and_rueda_say():
         RayExecutor(settings, num_workers=2, min_workers=1)
     with pytest.raises(ValueError, match="max_workers needs"):
         RayExecutor(settings, max_workers=2)
-    with pytest.raises(NotImplementedError, match="no elastic training"):
-        RayExecutor(settings, min_workers=1)
-    with pytest.raises(NotImplementedError, match="no elastic training"):
-        ElasticRayExecutor(ElasticRayExecutor.create_settings(min_num_proc=1))
+    elastic = RayExecutor(settings, min_workers=1)
+    for call in (elastic.execute_single, elastic.run_remote):
+        with pytest.raises(NotImplementedError, match="leave out execute_single and run_remote"):
+            call(print)
+    with pytest.raises(RuntimeError, match=r"has not been started: call start\(\)"):
+        elastic.run(print)
+    with pytest.raises(ValueError, match="max_num_proc is 1; it must be a whole number of at least 2"):
+        ElasticRayExecutor(ElasticRayExecutor.create_settings(min_num_proc=2, max_num_proc=1))
+    with pytest.raises(ValueError, match=r"set settings\.discovery"):
+        ElasticRayExecutor(override_discovery=False)
+    with pytest.raises(ValueError, match="gpus_per_slot is set"):
+        ElasticRayExecutor(gpus_per_slot=1)
+    with pytest.raises(ValueError, match="max_workers belongs to elastic jobs; give min_workers"):
+        rueda.ray.run(print, num_workers=1, max_workers=2)
+    with pytest.raises(ValueError, match="strategy does not go with min_workers"):
+        rueda.ray.run(print, min_workers=1, strategy="PACK")
     with pytest.raises(ValueError, match="use_gpu=True"):
         RayExecutor(settings, num_workers=2, gpus_per_worker=1)
     assert RayExecutor(settings, num_hosts=2, num_workers_per_host=3).num_workers == 6
@@ -239,11 +251,70 @@ def test_a_ray_without_its_trainer_is_one_sentence(monkeypatch):
         ({"placement_timeout": -1}, ValueError, "placement_timeout is -1; give a number of seconds above 0"),
         ({"start_timeout": "x"}, ValueError, "start_timeout is 'x'; give a number of seconds above 0"),
         ({"num_worker": 2}, TypeError, "run.. has no argument num_worker; did you mean num_workers"),
-        ({"min_workers": 1}, ValueError, "no elastic training: leave out min_workers"),
+        ({"min_workers": 0}, ValueError, "min_num_proc is 0; it must be a whole number of at least 1"),
         ({"fn": 5}, TypeError, "fn must be a function, not 5"),
     ],
 )
 def test_wrong_arguments_are_refused_before_ray_is_asked(changes, error, words):
-    executor = pytest.importorskip("rueda.ray.executor")
+    running = pytest.importorskip("rueda.ray.running")
     with pytest.raises(error, match=words):
-        executor.run(**{"fn": len, "num_workers": 2, **changes})
+        running.run(**{"fn": len, "num_workers": 2, **changes})
+
+
+NEEDS = {"CPU": 2.0}
+NODES = [
+    {"NodeID": "a", "NodeManagerAddress": "10.0.0.1", "Alive": True, "Resources": {"CPU": 8.0}},
+    {"NodeID": "b", "NodeManagerAddress": "10.0.0.2", "Alive": True, "Resources": {"CPU": 4.0}},
+    {"NodeID": "c", "NodeManagerAddress": "10.0.0.3", "Alive": False, "Resources": {"CPU": 4.0}},
+]
+
+
+def asked(due):
+    return [(number, node.id, slots) for number, node, slots in due]
+
+
+def test_nodes_are_asked_for_as_many_slots_as_fit_and_are_wanted():
+    free = {"a": {"CPU": 5.0}, "b": {"CPU": 4.0}}
+    nodes = wishes.rooms(NODES, free, NEEDS, None)
+    assert [(node.id, node.room) for node in nodes] == [("a", 2), ("b", 2)]
+    assert [node.room for node in wishes.rooms(NODES, None, NEEDS, {"10.0.0.1": 3})] == [3, 0]
+    job = wishes.Wishes(most=3)
+    assert asked(job.next(nodes, 0.0)) == [(1, "a", 2), (2, "b", 1)]
+    assert job.next(nodes, 0.0) == []
+    job.granted(1)
+    job.ended(2, 10.0)
+    assert asked(job.next(nodes, 10.5)) == [(3, "a", 1)], "b rests for a second"
+
+
+def test_a_node_that_fails_again_and_again_rests_longer_each_time():
+    job = wishes.Wishes(most=1)
+    node = [wishes.Node("a", "10.0.0.1", 1)]
+    now, pauses = 0.0, []
+    for _ in range(8):
+        ((number, _, _),) = job.next(node, now)
+        job.ended(number, now)
+        began = now
+        while not (due := job.next(node, now)):
+            now += 0.5
+        job.ended(due[0][0], began)
+        pauses.append(now - began)
+        now += 200
+    assert pauses[:3] == [1.0, 4.0, 16.0] and pauses[-1] == wishes.MOST_REST_SECONDS
+
+
+def test_a_discovery_of_the_caller_limits_the_slots_of_an_address():
+    job = wishes.Wishes(most=9)
+    nodes = [wishes.Node("a", "10.0.0.1", 4)]
+    ((number, _, slots),) = job.next(nodes, 0.0, {"10.0.0.1": 3})
+    assert slots == 3
+    job.granted(number)
+    assert job.next(nodes, 1.0, {"10.0.0.1": 3}) == []
+    assert [slots for _, _, slots in job.next(nodes, 1.0, {"10.0.0.1": 4})] == [1]
+
+
+def test_nodes_with_gpus_give_their_slots_once():
+    job = wishes.Wishes(most=9, may_add=False)
+    nodes = [wishes.Node("a", "10.0.0.1", 2)]
+    ((number, _, _),) = job.next(nodes, 0.0)
+    job.granted(number)
+    assert job.next(nodes, 1.0) == []

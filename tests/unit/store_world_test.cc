@@ -222,6 +222,14 @@ TEST(StoreWorld, mpiexec_with_a_pmi_port_leaves_rank_and_size_to_pmi) {
   EXPECT_EQ(world.value().method, Method::kPmi);
 }
 
+TEST(StoreWorld, one_rank_alone_has_a_store_only_in_an_elastic_job_where_others_may_come) {
+  Variables alone{{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "1"}, {"RUEDA_STORE", "tcp://127.0.0.1:7000"}};
+  EXPECT_EQ(detect_in(alone).value().method, Method::kNone);
+  alone["RUEDA_ELASTIC_UID"] = "localhost:0#0";
+  EXPECT_EQ(place(detect_in(alone)), "0/1 0/1 rueda");
+  EXPECT_EQ(detect_in(alone).value().method, Method::kUrl);
+}
+
 TEST(StoreWorld, an_sbatch_script_without_srun_is_single_and_says_so) {
   const auto world = detect_in({{"SLURM_JOB_ID", "7"},
                                 {"SLURM_PROCID", "0"},

@@ -162,6 +162,7 @@ class Loop:
                 if self.clock() >= deadline:
                     raise
                 continue
+            membership.note(view)
             return view
 
     def _restart(self, state: State) -> None:

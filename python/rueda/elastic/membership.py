@@ -112,6 +112,7 @@ class _Current:
 
     def __init__(self) -> None:
         self.membership: Membership = CoreMembership()
+        self.view: View | None = None
 
 
 _current = _Current()
@@ -120,6 +121,16 @@ _current = _Current()
 def current() -> Membership:
     """The membership of this process."""
     return _current.membership
+
+
+def note(view: View) -> None:
+    """This process has become a member of a view after the first one."""
+    _current.view = view
+
+
+def last_view() -> View | None:
+    """The last in which this process has been a member; None: the first one, or none."""
+    return _current.view
 
 
 def use(membership: Membership) -> Membership:

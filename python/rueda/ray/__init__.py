@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rueda.ray.executor import Executor, run
+from rueda.ray.executor import Executor
 from rueda.ray.horovod import ElasticRayExecutor, RayExecutor
 from rueda.ray.reports import log
+from rueda.ray.running import run
 
 if TYPE_CHECKING:
     from rueda.ray.train import RuedaConfig, RuedaTrainer

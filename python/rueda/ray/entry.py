@@ -71,3 +71,21 @@ class Rank:
 
     def end_epoch(self) -> None:
         importlib.import_module("rueda.ray.worker").end_epoch()
+
+
+class Slots:
+    """The actor of an elastic job on one node: it holds slots there, and runs the agent of the node."""
+
+    def __init__(self, wanted: Requirements) -> None:
+        self._problem = problem(wanted, platform.node())
+
+    def __repr__(self) -> str:
+        return "slots"
+
+    def hello(self) -> Optional[str]:
+        """A sentence about what is wrong here; None if nothing is."""
+        return self._problem
+
+    def offer(self, driver: tuple[str, int], key: bytes, slots: int) -> None:
+        """Returns when the job is over, or the agent has ended."""
+        importlib.import_module("rueda.ray.worker").offer(driver, key, slots)

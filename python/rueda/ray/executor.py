@@ -8,8 +8,6 @@ own processes (`rueda reap beside`).
 from __future__ import annotations
 
 import contextlib
-import difflib
-import inspect
 import os
 import secrets
 import sys
@@ -20,14 +18,13 @@ from typing import Any, Optional
 import rueda
 from rueda.placement import Hello, check_variables, environment, forwarded, place, seconds
 from rueda.ray import bundles, entry, placing, private
+from rueda.ray.reports import Callback
 from rueda.ray.supervise import Gathering, RankFailed
 from rueda.ray.worker import END_SECONDS, MARK
 
 DEFAULT_START_SECONDS = 120.0  # a node may have to make a runtime environment first
 
 _ENDED = "it was shut down: call start() again"
-
-Callback = Callable[[dict[str, Any]], Any]
 
 
 def load_ray() -> Any:
@@ -42,7 +39,7 @@ def load_ray() -> Any:
 
 
 @contextlib.contextmanager
-def _by_value(module: Any) -> Any:
+def by_value(module: Any) -> Any:
     """Classes of this module are pickled with their code: nodes may lack it, or have another version."""
     from ray import cloudpickle
 
@@ -196,7 +193,7 @@ class Executor:
         order = self._placing.make(self._may_share_group, self._placement_timeout)
         job = f"ray-{secrets.token_hex(8)}"
         requirements = entry.Requirements(rueda.__version__, (sys.version_info[0], sys.version_info[1]))
-        with _by_value(entry):
+        with by_value(entry):
             for index, bundle in enumerate(order):
                 self._actors.append(self._actor(ray, requirements, (job, index, bundle), extra))
         self._hellos = self._greet(ray)
@@ -353,34 +350,3 @@ class Executor:
         finally:
             if not is_complete and self._actors:  # Ctrl-C, or a callback that raised, in the middle of a call
                 self._stop("they were ended because a call was interrupted; call start() again")
-
-
-def run(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Optional[Mapping[str, Any]] = None,
-    num_workers: Optional[int] = None,
-    *,
-    callbacks: Optional[Iterable[Callback]] = None,
-    **options: Any,
-) -> list[Any]:
-    """Runs `fn(*args, **kwargs)` on `num_workers` ranks of a Ray cluster, and ends them. Returns the list of
-    results in rank order.
-
-    options: those of `Executor`. callbacks and errors: those of `Executor.start` and `Executor.run`. If Ray
-    is not initialized, `ray.init()` finds or starts a cluster.
-
-    >>> rueda.ray.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), num_workers=2)
-    [0, 10]
-    """
-    if not callable(fn):
-        raise TypeError(f"rueda.ray.run: fn must be a function, not {fn!r}.")
-    if elastic := {"min_workers", "max_workers"} & options.keys():
-        raise ValueError(f"rueda.ray has no elastic training: leave out {', '.join(sorted(elastic))}.")
-    known = inspect.signature(Executor).parameters
-    if unknown := sorted(options.keys() - known.keys()):
-        near = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise TypeError(f"rueda.ray.run() has no argument {unknown[0]}{hint}")
-    with Executor(num_workers, **options) as executor:
-        return executor.run(fn, args, kwargs, callbacks)

@@ -5,7 +5,7 @@ Ray that rueda takes.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Optional
 
 OLDEST = (2, 51)  # the first whose Ray Train is Train V2
 TRIED = "2.51 to 2.60"
@@ -45,3 +45,10 @@ def data_parallel_trainer() -> Any:
             f"version that rueda was tried with ({TRIED})."
         ) from None
     return DataParallelTrainer
+
+
+def available_by_node(ray: Any) -> Optional[dict[str, dict[str, float]]]:
+    """What is free on each node, by its id; None if Ray no longer tells."""
+    state = getattr(getattr(ray, "_private", None), "state", None)
+    ask = getattr(state, "available_resources_per_node", None)
+    return ask() if ask is not None else None

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Optional
+
+Callback = Callable[[dict[str, Any]], Any]
 
 _queue: Optional[Any] = None
 
 
-def configure(queue: Optional[Any]) -> None:
-    """In a rank: where `log` puts things; None drops them."""
-    global _queue
-    _queue = queue
+def _is_first() -> bool:
+    """Whether this process was started as rank 0."""
+    return (os.environ.get("RUEDA_RANK") or os.environ.get("HOROVOD_RANK") or "0") == "0"
+
+
+_speaks: Callable[[], bool] = _is_first
+
+
+def configure(queue: Optional[Any], speaks: Callable[[], bool] = _is_first) -> None:
+    """In a rank: where `log` puts things; None drops them. speaks: whether this process is rank 0 now."""
+    global _queue, _speaks
+    _queue, _speaks = queue, speaks
 
 
 def log(info: dict[str, Any]) -> None:
@@ -23,6 +34,5 @@ def log(info: dict[str, Any]) -> None:
     """
     if not isinstance(info, dict):
         raise TypeError(f"rueda.ray.log takes a dict, not {type(info).__name__}.")
-    rank = os.environ.get("RUEDA_RANK") or os.environ.get("HOROVOD_RANK") or "0"
-    if _queue is not None and rank == "0":
+    if _queue is not None and _speaks():
         _queue.put(info)

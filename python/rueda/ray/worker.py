@@ -157,3 +157,16 @@ class Worker:
         if with_executable:
             args = (self._executable, *args)
         return function(*args, **kwargs)
+
+
+def offer(driver: tuple[str, int], key: bytes, slots: int) -> None:
+    """Offers slots of an elastic job, with the GPUs of this actor."""
+    import ray
+
+    from rueda.offers import offer as offering
+
+    here = ray.get_runtime_context()
+    gpus = [] if os.environ.get(NO_SHARING) else here.get_accelerator_ids().get("GPU", [])
+    address = ray.util.get_node_ip_address()
+    said = offering.describe(slots, tuple(map(str, gpus)), address, here.get_node_id())
+    offering.serve(driver, key, said)

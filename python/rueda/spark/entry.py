@@ -62,3 +62,20 @@ def make_task(
         yield runner.run_task(context, runner.Job(**job), lambda: call.value)
 
     return task
+
+
+def make_offer(wanted: Requirements, driver: tuple[str, int], key: bytes) -> Callable[..., Iterator[Any]]:
+    """The function for mapPartitions of a task that offers a slot of an elastic job. It yields a sentence if
+    this executor cannot take part.
+    """
+
+    def task(_: Iterable[Any]) -> Iterator[Any]:
+        sentence = problem(wanted, socket.gethostname())
+        if sentence is not None:
+            yield sentence
+            return
+        from pyspark import TaskContext
+
+        importlib.import_module("rueda.spark.offering").offer(TaskContext.get(), driver, key)
+
+    return task

@@ -89,10 +89,15 @@ def start_timeout_seconds(given: Optional[float]) -> float:
     return seconds("RUEDA_SPARK_START_TIMEOUT", text) if text else DEFAULT_START_TIMEOUT_SECONDS
 
 
+def driver_addresses(settings: Mapping[str, str]) -> tuple[str, str]:
+    """Where executors reach the driver, and where it listens."""
+    host = settings["spark.driver.host"]
+    return host.strip("[]"), settings.get("spark.driver.bindAddress", host).strip("[]")
+
+
 def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tuple[str, int]]:
     """A listening socket where Spark's own driver listens, and its address for executors."""
-    host = settings["spark.driver.host"]
-    bind = settings.get("spark.driver.bindAddress", host).strip("[]")
+    host, bind = driver_addresses(settings)
     family, _, _, _, address = socket.getaddrinfo(
         bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -104,7 +109,7 @@ def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tupl
     except OSError as error:
         listener.close()
         raise RuntimeError(f"The driver cannot listen on {bind}, port {port}: {error.strerror}.") from None
-    return listener, (host.strip("[]"), listener.getsockname()[1])
+    return listener, (host, listener.getsockname()[1])
 
 
 def _wait_for_slots(
@@ -124,7 +129,7 @@ def _wait_for_slots(
         time.sleep(0.1)
 
 
-def _send_by_value(module: Any) -> None:
+def send_by_value(module: Any) -> None:
     """Spark pickles functions of this module with their code from now on: executors may lack it, or have
     another version.
     """
@@ -176,7 +181,7 @@ class SparkJob:
         try:
             self._context.setJobGroup(self.group, f"rueda.spark.run with {self._size} ranks", True)
             parts = self._context.parallelize(range(self._size), self._size)
-            _send_by_value(entry)
+            send_by_value(entry)
             stage = parts.barrier() if self._is_barrier else parts
             self.outcomes = stage.mapPartitions(self._task).collect()
         except BaseException as error:

@@ -226,7 +226,8 @@ def _reply(connection: socket.socket, timeout_s: float, parent: Parent) -> tuple
     raise Stopped("the driver gave this task no rank in time")
 
 
-def _gpus(context: Any) -> tuple[str, ...]:
+def gpus(context: Any) -> tuple[str, ...]:
+    """Those that Spark gave to the task."""
     resource = (context.resources() or {}).get("gpu")
     return tuple(resource.addresses) if resource else ()
 
@@ -259,7 +260,7 @@ def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[i
     ports = [ReservedPort(host) for _ in range(3)]
     try:
         numbers = (ports[0].number, ports[1].number, ports[2].number)
-        hello = Hello(partition, host, host_key(), os.getpid(), numbers, _gpus(context))
+        hello = Hello(partition, host, host_key(), os.getpid(), numbers, gpus(context))
         connection.sendall(channel.encode(channel.HELLO, asdict(hello)))
         kind, body = _reply(connection, job.start_timeout_s, parent)
         if kind != channel.PLACE:

@@ -90,7 +90,8 @@ Result<World> settle(const Environment& env, World world) {
     world.local_rank = 0;
     world.local_size = 1;
     world.method = World::Method::kNone;
-    return world;
+    // One rank alone meets nobody, but in an elastic job others may come.
+    if (!env.has("RUEDA_ELASTIC_UID") || !env.has("RUEDA_STORE")) return world;
   }
   const bool is_one_host = world.size > 0 && world.local_size == world.size;
   if (is_one_host) world.seed_host = "127.0.0.1";

@@ -1,8 +1,6 @@
-"""Where Horovod keeps its elastic executor; rueda has none, and says so when it is made."""
+"""Where Horovod keeps its elastic executor, served by rueda.ray."""
 
-from horovod._absent import ELASTIC, absent
 from rueda.ray import ElasticRayExecutor
+from rueda.ray.elastic import RayHostDiscovery
 
 __all__ = ["ElasticRayExecutor", "RayHostDiscovery"]
-
-RayHostDiscovery = absent("horovod.ray.elastic.RayHostDiscovery", ELASTIC)

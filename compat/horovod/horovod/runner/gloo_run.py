@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -112,10 +111,7 @@ def gloo_run(
     env: variables for the ranks, besides those of this process. The job ends when this process does. Raises
     RuntimeError if a rank failed.
     """
-    import subprocess
-
-    from horovod.runner.launch import command_line
-    from rueda.run import FAILURE
+    from horovod.runner.launch import run_words
 
     options: dict[str, Any] = {
         "--num-proc": settings.num_proc,
@@ -126,21 +122,40 @@ def gloo_run(
         "--network-interfaces": ",".join(nics or ()) or None,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    whole = command_line([*words, "--watch-stdin", "sh", "-c", _text(command)])
-    variables = {**os.environ, **env}
-    process = subprocess.Popen(whole, env=variables, stdin=subprocess.PIPE, start_new_session=True)
-    try:
-        status = process.wait()
-    except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        raise
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-    if status != 0:
-        raise RuntimeError(FAILURE.format(f"of `{os.path.basename(whole[0])} run`", status))
+    run_words([*words, "sh", "-c", _text(command)], env)
 
 
-launch_gloo_elastic = absent("horovod.runner.gloo_run.launch_gloo_elastic", ELASTIC)
-gloo_run_elastic = absent("horovod.runner.gloo_run.gloo_run_elastic", ELASTIC)
+def _get_min_start_hosts(settings: Any) -> int:
+    """How many hosts an elastic job needs to start: one here, where survivors go on by themselves."""
+    return 1
+
+
+def gloo_run_elastic(
+    settings: Any, env: Mapping[str, str], command_or_func: Any, executable: str | None = None
+) -> None:
+    """Runs the command as an elastic job with `rueda run`. settings: an ElasticSettings.
+
+    Raises RuntimeError if the job failed, and TypeError for a function: give that to horovod.run.
+    """
+    from horovod.runner.elastic.listing import listed
+    from horovod.runner.launch import run_words
+
+    if callable(command_or_func):
+        raise TypeError("gloo_run_elastic runs a command; give a function to horovod.run(min_num_proc=...).")
+    options: dict[str, Any] = {
+        "--num-proc": settings.num_proc or settings.min_num_proc,
+        "--min-np": settings.min_num_proc,
+        "--max-np": settings.max_num_proc,
+        "--elastic-timeout": settings.elastic_timeout,
+        "--reset-limit": settings.reset_limit,
+        "--ssh-port": settings.ssh_port,
+        "--ssh-identity-file": settings.ssh_identity_file,
+        "--output-filename": settings.output_filename,
+        "--network-interfaces": ",".join(settings.nics or ()) or None,
+    }
+    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    with listed(settings.discovery) as script:
+        run_words([*words, "--host-discovery-script", script, "sh", "-c", _text(command_or_func)], env)
+
+
+launch_gloo_elastic = absent("horovod.runner.gloo_run.launch_gloo_elastic", "use gloo_run_elastic beside it")

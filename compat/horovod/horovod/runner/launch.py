@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod._absent import absent
+from horovod.runner.arguments import parse_args, words_of
+from horovod.runner.elastic import driver
+
+__all__ = ["command_line", "is_gloo_used", "main", "parse_args", "run_commandline", "run_controller"]
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
@@ -15,6 +21,29 @@ def command_line(arguments: Sequence[str]) -> list[str]:
     from rueda.run import find_command
 
     return [find_command(), "run", "--horovod-output", *arguments]
+
+
+def run_words(words: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Runs a job, which ends when this process does. RuntimeError if it failed.
+
+    words: flags and command. env: variables of the ranks, besides those of this process.
+    """
+    from rueda.run import FAILURE
+
+    whole = command_line([*driver.flags(words), "--watch-stdin", *words])
+    variables = {**os.environ, **(env or {})}
+    process = subprocess.Popen(whole, env=variables, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        status = process.wait()
+    except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+    if status != 0:
+        raise RuntimeError(FAILURE.format(f"of `{os.path.basename(whole[0])} run`", status))
 
 
 def run_commandline(arguments: Sequence[str] | None = None) -> None:
@@ -56,10 +85,12 @@ def run_controller(
     gloo_run()
 
 
-parse_args = absent(
-    "horovod.runner.launch.parse_args",
-    "give the arguments to horovod.runner.launch.run_commandline(arguments)",
-)
+def _run(args: argparse.Namespace) -> None:
+    """Runs the job that parsed flags describe, elastic or not. RuntimeError if it failed."""
+    run_words(list(words_of(args)))
+
+
+_run_static = _run_elastic = _run
 
 if __name__ == "__main__":
     main()

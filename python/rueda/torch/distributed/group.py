@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from rueda import _core, epochs, errors, operations
+from rueda.basics import basics
 from rueda.open_operations import Writes
 from rueda.operations import Call
 from rueda.torch.distributed import exchanges, group_operations, names, profiling, requests, sets
@@ -106,7 +107,14 @@ class RuedaProcessGroup(dist.ProcessGroup):
         """Ends this group. The engine, which other groups and hvd may share, runs until the process ends."""
         self._is_closed = True
 
-    abort = shutdown
+    def abort(self) -> None:
+        """Ends everything that is under way, on any thread: waits raise HorovodInternalError, here at once
+        and on the other ranks as soon as they hear of it. The engine ends with it, and so do all groups:
+        destroy them, and make a new default group of the ranks that are left.
+        """
+        self._is_closed = True
+        if self._epoch == epochs.current():
+            basics.abort()
 
     # ---- reductions ----
 
