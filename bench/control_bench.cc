@@ -1,7 +1,7 @@
-// What the coordination of a step costs in jobs larger than any machine here: the control code of the root and
-// of the leaders takes and makes the real messages of a step in which every rank submits 161 tensors, and its
-// CPU time is measured. A message's own cost is measured once, over TCP on this machine. From these two the
-// program computes, in virtual time, when the last rank has its answer. Usage:
+// What the coordination of a step costs in jobs larger than any machine here: the control code of the root
+// and of the leaders takes and makes the real messages of a step in which every rank submits 161 tensors, and
+// its CPU time is measured. A message's own cost is measured once, over TCP on this machine. From these two
+// the program computes, in virtual time, when the last rank has its answer. Usage:
 //   control_bench [--hosts-of 8] [--hop-us 25] [ranks …]
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -139,7 +139,8 @@ struct Level {
 };
 
 // A leader whose children have said this; what it passes on.
-Bytes lead(const RankSet& below, Rank me, const std::vector<Arriving>& arriving, const Bytes& own, Level& level) {
+Bytes lead(const RankSet& below, Rank me, const std::vector<Arriving>& arriving, const Bytes& own,
+           Level& level) {
   std::vector<double> times;
   Bytes message;
   for (int step = 0; step < kSteps; ++step) {
@@ -148,7 +149,8 @@ Bytes lead(const RankSet& below, Rank me, const std::vector<Arriving>& arriving,
     (void)relay.take(me, {.from = me, .type = MessageType::kRequests, .payload = own}, 0);
     for (const Arriving& one : arriving) {
       if (!one.are_parcels) {
-        (void)relay.take(one.child, {.from = one.from, .type = MessageType::kRequests, .payload = one.payload}, 0);
+        (void)relay.take(one.child,
+                         {.from = one.from, .type = MessageType::kRequests, .payload = one.payload}, 0);
         continue;
       }
       std::vector<Parcel> parcels = decode_parcels(one.payload).value();
@@ -260,8 +262,9 @@ int main(int argc, char** argv) {
   std::printf("A message of 64 bytes over TCP: %.2f us of CPU to send, %.2f us to take. A hop: %.0f us.\n",
               message.send_us, message.take_us, options.hop_us);
   std::printf("Hosts of %d ranks, a step of %d tensors; all times in us.\n\n", options.per_host, kTensors);
-  std::printf("| ranks | star: messages | root | until all have the answer | tree: messages | root | busiest leader "
-              "| until all have the answer |\n|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| ranks | star: messages | root | until all have the answer | tree: messages | root | busiest leader "
+      "| until all have the answer |\n|---|---|---|---|---|---|---|---|\n");
   for (const Rank ranks : options.sizes) print_row(ranks, options, message);
   return 0;
 }

@@ -77,7 +77,9 @@ void add_control(std::vector<Parser>& all) {
   all.push_back({"responses", round_trip(decode_responses, as_responses), {as_responses(some_responses())}});
   const PlanReport report{.plan_number = 1, .started = 5, .under_way = {{.bucket = 4, .sent = {0, 2}}}};
   all.push_back({"plan_report", round_trip(decode_plan_news, kEncode), {encode(report)}});
-  all.push_back({"heartbeat", round_trip(decode_heartbeat, kEncode), {encode(Heartbeat{.sent = 7, .clock = ClockOffset{}})}});
+  all.push_back({"heartbeat",
+                 round_trip(decode_heartbeat, kEncode),
+                 {encode(Heartbeat{.sent = 7, .clock = ClockOffset{}})}});
   all.push_back({"abort", round_trip(decode_abort, kEncode), {encode(Abort{.lost = 2, .why = "lost"})}});
   const auto decode_request = [](auto payload) { return control::decode_connect(payload, 8); };
   all.push_back(

@@ -11,7 +11,9 @@
 namespace rueda::control::rank_set_test {
 namespace {
 
-RankSet made_of(const std::set<Rank>& ranks) { return RankSet(std::vector<Rank>(ranks.begin(), ranks.end())); }
+RankSet made_of(const std::set<Rank>& ranks) {
+  return RankSet(std::vector<Rank>(ranks.begin(), ranks.end()));
+}
 
 std::vector<Rank> listed(const std::set<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 

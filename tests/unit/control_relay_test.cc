@@ -32,7 +32,8 @@ std::string shown(const Parcel& parcel) {
   std::string text;
   for (const Rank rank : parcel.from.ranks()) text += (text.empty() ? "" : ",") + std::to_string(rank);
   text += ":";
-  if (parcel.type != MessageType::kRequests) return text + " type " + std::to_string(static_cast<int>(parcel.type));
+  if (parcel.type != MessageType::kRequests)
+    return text + " type " + std::to_string(static_cast<int>(parcel.type));
   for (const Request& request : decode_submitted(parcel.payload).value().requests)
     text += " " + name_of(request).second;
   return text;
@@ -343,7 +344,8 @@ TEST(RandomTrees, the_root_hears_of_each_rank_what_it_has_said_in_its_order) {
     said += tree.said();
     heard += tree.heard();
   }
-  std::cout << "[ programs ] " << programs << ": " << said << " messages said, " << heard << " parcels heard\n";
+  std::cout << "[ programs ] " << programs << ": " << said << " messages said, " << heard
+            << " parcels heard\n";
 }
 
 }  // namespace

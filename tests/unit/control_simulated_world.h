@@ -162,8 +162,7 @@ class World {
       for (Rank above = rank; above >= 0; above = nodes_[above].parent) below[above].add(rank);
     for (Rank rank = 1; rank < ranks_; ++rank)
       if (!nodes_[rank].children.empty())
-        nodes_[rank].relay =
-            std::make_unique<Relay>(Relay::Options{.below = below[rank], .sets = sets_});
+        nodes_[rank].relay = std::make_unique<Relay>(Relay::Options{.below = below[rank], .sets = sets_});
   }
   void send_up(Rank rank, MessageType type, Bytes payload) {
     Parcel parcel{.from = rank, .type = type, .payload = std::move(payload)};
@@ -177,7 +176,8 @@ class World {
     cycle(0);
   }
   void pass_up(Rank leader, Rank child, const std::vector<Parcel>& parcels) {
-    for (const Parcel& parcel : parcels) ASSERT_TRUE(nodes_[leader].relay->take(child, parcel, now()).is_ok());
+    for (const Parcel& parcel : parcels)
+      ASSERT_TRUE(nodes_[leader].relay->take(child, parcel, now()).is_ok());
     send_due(leader);
   }
   void send_due(Rank leader) {
@@ -194,7 +194,8 @@ class World {
       return receive(parcel.from, submitted.plans_begun, std::move(submitted.requests));
     }
     const PlanReport news = decode_plan_news(parcel.payload).value();
-    if (parcel.type == MessageType::kPlanDepart) return carry_out(0, nodes_[0].planner->maker().on_depart(news));
+    if (parcel.type == MessageType::kPlanDepart)
+      return carry_out(0, nodes_[0].planner->maker().on_depart(news));
     for (const Rank rank : parcel.from.ranks())
       carry_out(0, nodes_[0].planner->maker().on_position(rank, news).value());
   }
@@ -428,9 +429,8 @@ class World {
   }
   void carry_out(Rank rank, Cancel& cancelled) { cancel(rank, cancelled.number); }
   void carry_out(Rank, FreezeAll& frozen) {
-    to_all_below(0, [this, news = frozen.news](Rank rank) {
-      carry_out(rank, nodes_[rank].planner->on_freeze(news));
-    });
+    to_all_below(
+        0, [this, news = frozen.news](Rank rank) { carry_out(rank, nodes_[rank].planner->on_freeze(news)); });
     carry_out(0, nodes_[0].planner->on_freeze(frozen.news));
   }
   void carry_out(Rank, Respond& said) { respond(std::move(said.responses)); }

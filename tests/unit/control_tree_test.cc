@@ -206,8 +206,9 @@ TEST(Tree, random_programs_have_the_outcome_that_they_have_without_leaders) {
     for (const std::string& one : with.answers) failures += one.find(": Mismatched") != std::string::npos;
     waiting += std::ssize(with.waiting);
   }
-  std::cout << "[ programs ] " << programs << ": " << star_heard << " messages without leaders, " << tree_heard
-            << " with them; " << failures << " mismatches, " << waiting << " tensors left waiting\n";
+  std::cout << "[ programs ] " << programs << ": " << star_heard << " messages without leaders, "
+            << tree_heard << " with them; " << failures << " mismatches, " << waiting
+            << " tensors left waiting\n";
   EXPECT_LT(tree_heard, star_heard);
 }
 

@@ -348,8 +348,8 @@ TEST_F(OfThreeHosts, a_leader_answers_a_ping_and_pings_its_own_ranks_at_once) {
 }
 
 TEST_F(OfThreeHosts, a_leader_that_loses_a_rank_of_its_host_reports_it_and_the_root_names_it_at_once) {
-  const auto reports = only<FailureDetector::Report>(
-      on(2).on_loss(3, true, "rank 3 closed its connection.", kBegin));
+  const auto reports =
+      only<FailureDetector::Report>(on(2).on_loss(3, true, "rank 3 closed its connection.", kBegin));
   ASSERT_THAT(reports, SizeIs(1));
   EXPECT_TRUE(reports[0].abort.is_certain);
   const auto ends = only<FailureDetector::End>(on(0).on_abort(2, reports[0].abort, kBegin));
@@ -424,8 +424,7 @@ TEST_F(OfThreeHosts, the_clocks_of_a_host_are_those_of_its_leader) {
   const auto samples = only<FailureDetector::Clock>(on(2).on_heartbeat(0, echo, 50));
   ASSERT_THAT(samples, SizeIs(1));
   EXPECT_EQ(samples[0].sample.offset, 990);
-  const auto pings =
-      only<FailureDetector::Ping>(failure_detector_->on_heartbeat(0, {.sent = 7}, kBegin));
+  const auto pings = only<FailureDetector::Ping>(failure_detector_->on_heartbeat(0, {.sent = 7}, kBegin));
   ASSERT_THAT(pings, SizeIs(1));
   const auto below =
       only<FailureDetector::Clock>(on(3).on_heartbeat(2, {.sent = 60, .clock = pings[0].clock}, 61));

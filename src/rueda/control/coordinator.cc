@@ -275,8 +275,8 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
     if (!tensor->fault.is_ok()) return tensor->fault;
     // Equal requests need no second look, except where the answer says something about each rank.
     const Collective what = tensor->first().what;
-    const bool has_rows = what == Collective::kAllgather || what == Collective::kAlltoall ||
-                          what == Collective::kReducescatter;
+    const bool has_rows =
+        what == Collective::kAllgather || what == Collective::kAlltoall || what == Collective::kReducescatter;
     const std::vector<Submission> some =
         has_rows ? submissions_of(*tensor) : different_submissions_of(*tensor);
     const CompleteTensor complete{some, set.members(), joined_ranks};
@@ -322,8 +322,8 @@ std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos whe
       std::vector<Rank> waiting;
       for (const Arrival& one : tensor->arrivals)
         one.ranks.for_each([&](Rank rank) { waiting.push_back(rank); });
-      stalled.push_back({tensor->name, operation_name(tensor->first()), id,
-                         when - tensor->since, std::move(missing), std::move(waiting)});
+      stalled.push_back({tensor->name, operation_name(tensor->first()), id, when - tensor->since,
+                         std::move(missing), std::move(waiting)});
     }
   }
   if (auto change = sets_.waiting(); change && when - change->since >= age)
@@ -362,9 +362,8 @@ std::string Coordinator::pending_summary() const {
 bool Coordinator::may_begin_plan(const std::function<bool(const TensorRequest&)>& is_planned) const {
   if (!ready_.is_empty() || !dependents_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
-    return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
-      return is_planned(tensor->first());
-    });
+    return std::ranges::all_of(one.second.waiting(),
+                               [&](const PendingTensor* tensor) { return is_planned(tensor->first()); });
   });
 }
 

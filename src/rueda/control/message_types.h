@@ -84,8 +84,8 @@ struct ClockOffset {
 // one sample of the offset. A parent adds its own offset, so that those of a tree add up.
 struct Heartbeat {
   Nanos sent = 0;
-  Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
-  Nanos echo_received = 0;  // when it arrived here
+  Nanos echo_sent = 0;                    // `sent` of the heartbeat this one answers, 0 if none
+  Nanos echo_received = 0;                // when it arrived here
   std::optional<ClockOffset> clock = {};  // of the sender, if it is a parent that knows it
 };
 Bytes encode(const Heartbeat& heartbeat);

@@ -52,8 +52,8 @@ Status length_conflict(const std::vector<PendingTensor*>& rivals) {
   return {Code::kMismatch, "Mismatched groups: One rank submitted a group of length " + length(a) +
                                ", but another rank submitted a group of length " + length(b) + ". Group " +
                                rivals[0]->base + ": rank " + std::to_string(a.ranks.first()) + " has " +
-                               length(a) + " tensors, rank " + std::to_string(b.ranks.first()) + " has " + length(b) + "." +
-                               outnumbered_text(outnumbered_among(groups))};
+                               length(a) + " tensors, rank " + std::to_string(b.ranks.first()) + " has " +
+                               length(b) + "." + outnumbered_text(outnumbered_among(groups))};
 }
 
 }  // namespace

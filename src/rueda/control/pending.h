@@ -21,13 +21,13 @@ struct PendingGroup;
 
 struct PendingTensor {
   std::string name;
-  uint64_t id = 0;  // no other tensor of any set has it: the sequence of the first submission
-  std::vector<Arrival> arrivals;      // in order of arrival; of the lowest ranks first when it is complete
-  RankSet submitted;                  // by whom
-  Rank missing = 0;                   // members that neither submitted nor joined
-  Nanos since = 0;                    // first submission
-  uint64_t order = 0;                 // of the first submission, within the set
-  Status fault;                       // of a submission; reported when the tensor is complete
+  uint64_t id = 0;                // no other tensor of any set has it: the sequence of the first submission
+  std::vector<Arrival> arrivals;  // in order of arrival; of the lowest ranks first when it is complete
+  RankSet submitted;              // by whom
+  Rank missing = 0;               // members that neither submitted nor joined
+  Nanos since = 0;                // first submission
+  uint64_t order = 0;             // of the first submission, within the set
+  Status fault;                   // of a submission; reported when the tensor is complete
   std::vector<PendingGroup*> groups;  // more than one when ranks disagree
   bool has_group_conflict = false;
   std::string base;  // "x" if this is "x_1of3", the first member of a group that the API named

@@ -88,9 +88,8 @@ Status Relay::take(Rank child, Parcel parcel, Nanos now) {
              .since = now});
     return Status::ok();
   }
-  pass_at_once(child, {.from = std::move(parcel.from),
-                       .type = parcel.type,
-                       .content = std::move(parcel.payload)});
+  pass_at_once(child,
+               {.from = std::move(parcel.from), .type = parcel.type, .content = std::move(parcel.payload)});
   return Status::ok();
 }
 
@@ -118,8 +117,8 @@ void Relay::take_unit(Rank child, const RankSet& from, std::vector<Request> unit
   const auto* tensor = std::get_if<TensorRequest>(&unit.front());
   const bool is_join = tensor != nullptr && tensor->what == Collective::kJoin;
   const RankSet* const expected = expected_of(process_set);
-  const bool is_usual = expected != nullptr && !is_join && expected->includes(from) &&
-                        joined_.common(from).is_empty();
+  const bool is_usual =
+      expected != nullptr && !is_join && expected->includes(from) && joined_.common(from).is_empty();
   if (is_usual) {
     const std::string topic = topic_of(process_set, name);
     return collect(child, topic, *expected,
@@ -229,8 +228,7 @@ void Relay::saw(std::span<const Response> responses) {
 
 std::vector<Parcel> Relay::due(Nanos now) {
   for (auto& [child, queue] : queues_)
-    while (!queue.empty() && queue.front().since + options_.patience <= now)
-      send_heads(*queue.front().topic);
+    while (!queue.empty() && queue.front().since + options_.patience <= now) send_heads(*queue.front().topic);
   std::vector<Parcel> parcels;
   for (size_t first = 0; first < out_.size();) {
     Message& message = out_[first++];

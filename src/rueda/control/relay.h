@@ -8,8 +8,8 @@
 // could not have seen without leaders, if messages had taken other times. Pure: events in (time included),
 // messages out.
 //
-// Example: ranks 4 and 5 are below. Rank 4 asks for a and b, rank 5 for a: {4, 5: a} leaves, and b waits. Rank
-// 5 asks for c and b: c leaves first, as {5: c}, then {4, 5: b}.
+// Example: ranks 4 and 5 are below. Rank 4 asks for a and b, rank 5 for a: {4, 5: a} leaves, and b waits.
+// Rank 5 asks for c and b: c leaves first, as {5: c}, then {4, 5: b}.
 #pragma once
 
 #include <deque>
@@ -50,7 +50,7 @@ class Relay {
  private:
   // The requests of one tensor, or of all tensors of a group, which stay together; or another message.
   using Content = std::variant<std::vector<Request>, Bytes>;
-  struct Topic {  // what several ranks say about the same thing
+  struct Topic {              // what several ranks say about the same thing
     RankSet said;             // by these ranks; some of it may have left
     std::vector<Rank> heads;  // children in whose queues it waits
     bool is_request = false;

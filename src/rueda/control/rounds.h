@@ -29,7 +29,8 @@ class Rounds {
       : options_(options), coordinator_(std::move(coordinator)), planner_(planner) {}
 
   // Requests that each of these ranks has made. plans_begun: how many plans it had seen begin then.
-  void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now, TraceSink* trace);
+  void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+                 TraceSink* trace);
   // The stalls to report now. If a report is fatal, the job ends and no further round begins.
   // in_plan: as in Coordinator::check_stalls.
   std::vector<StallReport> take_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});

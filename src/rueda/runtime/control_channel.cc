@@ -33,7 +33,8 @@ void ControlChannel::send_below(MessageType type, Bytes payload) {
 void ControlChannel::send_up(MessageType type, Bytes payload) {
   if (!relay_) return send(hierarchy_.parent(), type, std::move(payload));
   const Rank me = hierarchy_.me();
-  const Status taken = relay_->take(me, {.from = me, .type = type, .payload = std::move(payload)}, monotonic_now());
+  const Status taken =
+      relay_->take(me, {.from = me, .type = type, .payload = std::move(payload)}, monotonic_now());
   RUEDA_CHECK(taken.is_ok(), "this rank can read its own messages");
 }
 

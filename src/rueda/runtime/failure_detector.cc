@@ -157,8 +157,7 @@ FailureDetector::Actions FailureDetector::on_ping(Rank from, const control::Hear
   Actions actions;
   // A parent on this host says what it knows in its pings. One on another host is compared with, in echoes.
   if (is_other_clock && ping.clock && is_echo != are_on_one_host(all_, me_, from)) {
-    trace::ClockSample sample{
-        .at = now, .offset = ping.clock->offset, .round_trip = ping.clock->round_trip};
+    trace::ClockSample sample{.at = now, .offset = ping.clock->offset, .round_trip = ping.clock->round_trip};
     if (is_echo) {
       sample = clock_of_asker(ping, now);
       sample.offset += ping.clock->offset;
@@ -185,8 +184,8 @@ FailureDetector::Actions FailureDetector::on_loss(Rank peer, bool carries_contro
   suspect_ = peer;
   suspect_reason_ = why;
   suspect_deadline_ = now + kVerdictWait;
-  return {Report{
-      .abort = {.lost = peer, .code = Code::kPeerLost, .why = why, .is_certain = carries_control}}};
+  return {
+      Report{.abort = {.lost = peer, .code = Code::kPeerLost, .why = why, .is_certain = carries_control}}};
 }
 
 FailureDetector::Actions FailureDetector::on_abort(Rank from, const control::Abort& abort, Nanos now) {

@@ -49,7 +49,7 @@ class FailureDetector {
   };
   struct End {  // of the epoch
     Status why;
-    Rank lost = -1;  // the culprit, if it is one rank
+    Rank lost = -1;           // the culprit, if it is one rank
     bool tells_above = true;  // the coordinator; the ranks below are told in any case
     // What became of it: "dead", "unreachable", "silent", "stopped", "in a debugger" or "broken connection".
     // Empty: nothing was lost, or another rank has said it.

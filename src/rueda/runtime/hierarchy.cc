@@ -32,9 +32,7 @@ Hierarchy::Hierarchy(Rank me, const std::vector<PeerInfo>& all) : me_(me) {
   for (const std::vector<Rank>& ranks : below) below_child_.emplace_back(ranks);
 }
 
-bool Hierarchy::is_neighbour(Rank peer) const {
-  return peer != me_ && (peer == parent() || is_child(peer));
-}
+bool Hierarchy::is_neighbour(Rank peer) const { return peer != me_ && (peer == parent() || is_child(peer)); }
 
 const control::RankSet& Hierarchy::below(Rank child) const {
   const auto found = std::ranges::lower_bound(children_, child);

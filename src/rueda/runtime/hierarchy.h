@@ -1,5 +1,5 @@
-// Who is above whom among the ranks of a job, and which pairs are connected when init ends. The lowest rank of
-// a host leads it: it stands between the other ranks of the host and the root. Of many hosts, the leaders
+// Who is above whom among the ranks of a job, and which pairs are connected when init ends. The lowest rank
+// of a host leads it: it stands between the other ranks of the host and the root. Of many hosts, the leaders
 // form a tree. Every rank makes the same from the table of all ranks, so that both ends of a connection agree
 // about it. Pure, immutable.
 #pragma once
@@ -16,8 +16,8 @@ class Hierarchy {
  public:
   // In a job of more hosts, init does not find out whether each of them reaches each other one.
   static constexpr size_t kMostMetHosts = 64;
-  // How many leaders are below one. 2,048 hosts then have three levels, and the root has as many children as a
-  // host has ranks.
+  // How many leaders are below one. 2,048 hosts then have three levels, and the root has as many children as
+  // a host has ranks.
   static constexpr size_t kFanOut = 16;
 
   Hierarchy(Rank me, const std::vector<PeerInfo>& all);

@@ -17,8 +17,8 @@ namespace rueda::runtime {
 // times to the clock of the rank that answered.
 trace::ClockSample clock_of_asker(const control::Heartbeat& echo, Nanos now);
 
-// A parent pings its children; a child answers. A rank notices when its parent falls silent, and the root when
-// any rank does.
+// A parent pings its children; a child answers. A rank notices when its parent falls silent, and the root
+// when any rank does.
 class Liveness {
  public:
   Liveness(const Hierarchy& hierarchy, Nanos timeout, Nanos now);
@@ -38,8 +38,8 @@ class Liveness {
   // Too long for a rank that lives and is pinged; too short for a verdict.
   [[nodiscard]] bool is_away(Rank peer, Nanos now) const { return silence(peer, now) > 2 * interval_; }
   [[nodiscard]] Nanos next_event() const { return next_; }
-  // A peer that this rank watches and that has been silent for longer than the timeout. The silence of a leader
-  // is not that of the ranks below it.
+  // A peer that this rank watches and that has been silent for longer than the timeout. The silence of a
+  // leader is not that of the ranks below it.
   [[nodiscard]] std::optional<Rank> silent(Nanos now) const;
   [[nodiscard]] Nanos timeout() const { return timeout_; }
 
