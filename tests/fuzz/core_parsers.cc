@@ -12,6 +12,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/parcel.h"
 #include "rueda/membership/view.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/peer_table.h"
@@ -76,11 +77,22 @@ void add_control(std::vector<Parser>& all) {
   all.push_back({"responses", round_trip(decode_responses, as_responses), {as_responses(some_responses())}});
   const PlanReport report{.plan_number = 1, .started = 5, .under_way = {{.bucket = 4, .sent = {0, 2}}}};
   all.push_back({"plan_report", round_trip(decode_plan_news, kEncode), {encode(report)}});
-  all.push_back({"heartbeat", round_trip(decode_heartbeat, kEncode), {encode(Heartbeat{.sent = 7})}});
+  all.push_back({"heartbeat",
+                 round_trip(decode_heartbeat, kEncode),
+                 {encode(Heartbeat{.sent = 7, .clock = ClockOffset{}})}});
   all.push_back({"abort", round_trip(decode_abort, kEncode), {encode(Abort{.lost = 2, .why = "lost"})}});
   const auto decode_request = [](auto payload) { return control::decode_connect(payload, 8); };
   all.push_back(
       {"connect", round_trip(decode_request, kEncode), {encode(ConnectRequest{.whom = 3, .to = 1})}});
+  const auto decode_a_letter = [](auto payload) { return control::decode_letter(payload, 8); };
+  all.push_back({"letter",
+                 round_trip(decode_a_letter, kEncode),
+                 {encode(Letter{.to = 3, .type = MessageType::kProbe, .payload = encode_time(7)})}});
+  const auto as_parcels = [](const std::vector<Parcel>& all) { return encode(std::span(all)); };
+  const std::vector<Parcel> parcels = {
+      {.from = RankSet::from_to(4, 7), .type = MessageType::kRequests, .payload = encode(2, some_requests())},
+      {.from = 5, .type = MessageType::kDone, .payload = {}}};
+  all.push_back({"parcels", round_trip(decode_parcels, as_parcels), {as_parcels(parcels)}});
   all.push_back({"facts", round_trip(control::decode_facts, kEncode), {encode(some_facts())}});
   const auto header = [](Input input) {
     if (input.size() >= kControlHeaderBytes) (void)decode_header(input.first<kControlHeaderBytes>());

@@ -1,7 +1,8 @@
 // A thousand ranks in one process under virtual time: the decisions of the Coordinator and of every rank's
 // Planner and Order are values, so the test carries them out itself, as the engine does. Messages take 50 us;
 // a call ends 200 us after its last member has started it, and two run at once on each rank, those with odd
-// and even places; one that is cancelled ends after 10 us. Deterministic: equal times keep their order.
+// and even places; one that is cancelled ends after 10 us. Deterministic: equal times keep their order. Where
+// hosts have several ranks, the lowest rank of each passes on what the others say, and hears for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 
 #include "control_fixture.h"
 #include "rueda/control/order.h"
+#include "rueda/control/relay.h"
 #include "rueda/control/rounds.h"
 #include "simulate/agenda.h"
 
@@ -40,8 +42,9 @@ using Program = std::function<Step(Rank rank, int step)>;
 
 class World {
  public:
+  // ranks_per_host: 0 means that all are children of rank 0.
   World(Program program, int steps, Rank ranks = kRanks, SetMembers sets = {},
-        const Tuner::Options& tuner = {})
+        const Tuner::Options& tuner = {}, Rank ranks_per_host = 0)
       : program_(std::move(program)),
         steps_(steps),
         ranks_(ranks),
@@ -52,6 +55,7 @@ class World {
           .may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = ranks_, .tuner = tuner});
       begin_step(rank);
     }
+    make_tree(ranks_per_host);
     CoordinatorOptions options = world_of(ranks_);
     options.process_sets = sets_;
     rounds_ = std::make_unique<Rounds>(options, Rounds::Options{}, *nodes_[0].planner);
@@ -71,6 +75,7 @@ class World {
   [[nodiscard]] bool is_finished() const { return finished_ == ranks_; }
   [[nodiscard]] Nanos now() const { return agenda_.now(); }
   [[nodiscard]] int64_t messages() const { return messages_; }
+  [[nodiscard]] int64_t messages_at_root() const { return messages_at_root_; }  // to and from rank 0
   [[nodiscard]] int64_t cancelled() const { return cancelled_; }
   [[nodiscard]] const std::vector<std::string>& stalls() const { return stalls_; }
   [[nodiscard]] const std::set<std::string>& departures() const { return departures_; }
@@ -105,6 +110,9 @@ class World {
   };
   struct Node {
     std::unique_ptr<Planner> planner;
+    std::unique_ptr<Relay> relay;  // of a leader
+    std::vector<Rank> children;
+    Rank parent = -1;
     Order order{1};
     std::vector<Kept> kept;  // [key] what is in the order
     std::map<Name, Open> open;
@@ -132,9 +140,72 @@ class World {
   };
 
   void at(Nanos when, std::function<void()> what) { agenda_.at(when, std::move(what)); }
-  void send(std::function<void()> what) {
+  void send(Rank from, Rank to, std::function<void()> what) {
     ++messages_;
+    if (from == 0 || to == 0) ++messages_at_root_;
     at(now() + kFlight, std::move(what));
+  }
+
+  // ---- the way between rank 0 and the others ----
+  void make_tree(Rank ranks_per_host) {
+    constexpr Rank kFanOut = 16;
+    for (Rank rank = 1; rank < ranks_; ++rank) {
+      Rank parent = 0;
+      if (ranks_per_host > 0 && rank % ranks_per_host != 0) parent = rank - rank % ranks_per_host;
+      if (ranks_per_host > 0 && rank % ranks_per_host == 0)
+        parent = (rank / ranks_per_host - 1) / kFanOut * ranks_per_host;
+      nodes_[rank].parent = parent;
+      nodes_[parent].children.push_back(rank);
+    }
+    std::vector<RankSet> below(static_cast<size_t>(ranks_));
+    for (Rank rank = 0; rank < ranks_; ++rank)
+      for (Rank above = rank; above >= 0; above = nodes_[above].parent) below[above].add(rank);
+    for (Rank rank = 1; rank < ranks_; ++rank)
+      if (!nodes_[rank].children.empty())
+        nodes_[rank].relay = std::make_unique<Relay>(Relay::Options{.below = below[rank], .sets = sets_});
+  }
+  void send_up(Rank rank, MessageType type, Bytes payload) {
+    Parcel parcel{.from = rank, .type = type, .payload = std::move(payload)};
+    if (nodes_[rank].relay) return pass_up(rank, rank, {std::move(parcel)});
+    send(rank, nodes_[rank].parent, [this, rank, parcel] { arrive(rank, {parcel}); });
+  }
+  void arrive(Rank from, const std::vector<Parcel>& parcels) {
+    const Rank to = nodes_[from].parent;
+    if (to != 0) return pass_up(to, from, parcels);
+    for (const Parcel& parcel : parcels) on_parcel(parcel);
+    cycle(0);
+  }
+  void pass_up(Rank leader, Rank child, const std::vector<Parcel>& parcels) {
+    for (const Parcel& parcel : parcels)
+      ASSERT_TRUE(nodes_[leader].relay->take(child, parcel, now()).is_ok());
+    send_due(leader);
+  }
+  void send_due(Rank leader) {
+    Relay& relay = *nodes_[leader].relay;
+    std::vector<Parcel> due = relay.due(now());
+    if (!due.empty())
+      send(leader, nodes_[leader].parent, [this, leader, due = std::move(due)] { arrive(leader, due); });
+    if (const Nanos next = relay.next_event(); next < std::numeric_limits<Nanos>::max())
+      at(next, [this, leader] { send_due(leader); });
+  }
+  void on_parcel(const Parcel& parcel) {
+    if (parcel.type == MessageType::kRequests) {
+      Submitted submitted = decode_submitted(parcel.payload).value();
+      return receive(parcel.from, submitted.plans_begun, std::move(submitted.requests));
+    }
+    const PlanReport news = decode_plan_news(parcel.payload).value();
+    if (parcel.type == MessageType::kPlanDepart)
+      return carry_out(0, nodes_[0].planner->maker().on_depart(news));
+    for (const Rank rank : parcel.from.ranks())
+      carry_out(0, nodes_[0].planner->maker().on_position(rank, news).value());
+  }
+  void to_all_below(Rank rank, const std::function<void(Rank)>& what) {
+    for (const Rank child : nodes_[rank].children) {
+      send(rank, child, [this, child, what] {
+        to_all_below(child, what);
+        what(child);
+      });
+    }
   }
 
   [[nodiscard]] static std::vector<Name> names_in(const Response& response) {
@@ -225,7 +296,10 @@ class World {
   }
   void respond(std::vector<Response> responses) {
     const auto shared = std::make_shared<const std::vector<Response>>(std::move(responses));
-    for (Rank rank = 1; rank < ranks_; ++rank) send([this, rank, shared] { accept(rank, *shared); });
+    to_all_below(0, [this, shared](Rank rank) {
+      if (nodes_[rank].relay) nodes_[rank].relay->saw(*shared);
+      accept(rank, *shared);
+    });
     accept(0, *shared);
   }
   void accept(Rank rank, const std::vector<Response>& responses) {
@@ -243,12 +317,9 @@ class World {
   }
   void negotiate(Rank rank, std::vector<Request> requests) {
     if (rank == 0) return receive(0, nodes_[0].planner->plans_begun(), std::move(requests));
-    send([this, rank, begun = nodes_[rank].planner->plans_begun(), requests = std::move(requests)] {
-      receive(rank, begun, requests);
-      cycle(0);
-    });
+    send_up(rank, MessageType::kRequests, encode(nodes_[rank].planner->plans_begun(), requests));
   }
-  void receive(Rank from, int64_t plans_begun, std::vector<Request> requests) {
+  void receive(const RankSet& from, int64_t plans_begun, std::vector<Request> requests) {
     rounds_->submitted(from, plans_begun, std::move(requests), now(), nullptr);
   }
   void tick() {
@@ -328,16 +399,16 @@ class World {
   }
   void carry_out(Rank rank, TellDeparture& told) {
     departures_.insert(told.why);
-    const auto tell = [this, news = told.news] { carry_out(0, nodes_[0].planner->maker().on_depart(news)); };
-    rank == 0 ? tell() : send(tell);
+    if (rank != 0) return send_up(rank, MessageType::kPlanDepart, encode(told.news));
+    carry_out(0, nodes_[0].planner->maker().on_depart(told.news));
   }
   void carry_out(Rank rank, TellPosition& told) {
     nodes_[rank].order.pause();
-    const auto tell = [this, rank, news = told.news] {
-      carry_out(0, nodes_[0].planner->maker().on_position(rank, news).value());
+    if (rank != 0) return send_up(rank, MessageType::kPlanPosition, encode(told.news));
+    at(now(), [this, news = told.news] {
+      carry_out(0, nodes_[0].planner->maker().on_position(0, news).value());
       cycle(0);
-    };
-    rank == 0 ? at(now(), tell) : send(tell);
+    });
   }
   void carry_out(Rank rank, Negotiate& negotiated) { negotiate(rank, std::move(negotiated.requests)); }
   void carry_out(Rank rank, StartBucket& started) {
@@ -358,8 +429,8 @@ class World {
   }
   void carry_out(Rank rank, Cancel& cancelled) { cancel(rank, cancelled.number); }
   void carry_out(Rank, FreezeAll& frozen) {
-    for (Rank rank = 1; rank < ranks_; ++rank)
-      send([this, rank, news = frozen.news] { carry_out(rank, nodes_[rank].planner->on_freeze(news)); });
+    to_all_below(
+        0, [this, news = frozen.news](Rank rank) { carry_out(rank, nodes_[rank].planner->on_freeze(news)); });
     carry_out(0, nodes_[0].planner->on_freeze(frozen.news));
   }
   void carry_out(Rank, Respond& said) { respond(std::move(said.responses)); }
@@ -377,7 +448,7 @@ class World {
   simulate::Agenda agenda_;
   std::map<Place, UnderWay> under_way_;
   Rank finished_ = 0;
-  int64_t messages_ = 0, calls_ = 0, cancelled_ = 0;
+  int64_t messages_ = 0, messages_at_root_ = 0, calls_ = 0, cancelled_ = 0;
   std::vector<std::string> stalls_;
   std::set<std::string> departures_;
 };

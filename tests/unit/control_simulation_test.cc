@@ -35,6 +35,22 @@ TEST(Simulation, a_thousand_ranks_learn_a_plan_and_say_no_more_word) {
   EXPECT_LT(world.now(), 40 * 10 * kMillisecond);
 }
 
+TEST(Simulation, leaders_of_hosts_spare_the_root_nearly_all_messages_and_change_nothing_else) {
+  const Program program = [](Rank rank, int) { return training_step(rank); };
+  World star(program, 20), tree(program, 20, kRanks, {}, {}, 8);
+  for (World* world : {&star, &tree}) {
+    world->run(10 * kSecond);
+    EXPECT_TRUE(world->is_finished());
+    EXPECT_TRUE(world->have_all_plan());
+    EXPECT_EQ(world->plans_begun(), std::set<int64_t>{1});
+  }
+  EXPECT_LT(tree.messages_at_root() * 20, star.messages_at_root());
+  const int64_t messages = tree.messages();
+  World longer(program, 40, kRanks, {}, {}, 8);
+  longer.run(10 * kSecond);
+  EXPECT_EQ(longer.messages(), messages) << "a plan needs none";
+}
+
 TEST(Simulation, a_rank_that_submits_something_else_ends_the_plan_in_good_order_everywhere) {
   const Program program = [](Rank rank, int step) {
     Step submissions = training_step(rank);
@@ -43,14 +59,16 @@ TEST(Simulation, a_rank_that_submits_something_else_ends_the_plan_in_good_order_
     submissions.insert(submissions.begin() + rank % 7, {.name = "metric"});
     return submissions;
   };
-  World world(program, 60);
-  world.run_to_step(15, kSecond);
-  ASSERT_TRUE(world.have_all_plan());
-  world.run(10 * kSecond);
-  EXPECT_TRUE(world.is_finished());
-  EXPECT_TRUE(world.departures().contains("it submits metric"));
-  EXPECT_EQ(world.plans_begun(), std::set<int64_t>{2}) << "it is learned again";
-  EXPECT_TRUE(world.have_all_plan());
+  for (const Rank ranks_per_host : {0, 8}) {
+    World world(program, 60, kRanks, {}, {}, ranks_per_host);
+    world.run_to_step(15, kSecond);
+    ASSERT_TRUE(world.have_all_plan());
+    world.run(10 * kSecond);
+    EXPECT_TRUE(world.is_finished());
+    EXPECT_TRUE(world.departures().contains("it submits metric"));
+    EXPECT_EQ(world.plans_begun(), std::set<int64_t>{2}) << "it is learned again";
+    EXPECT_TRUE(world.have_all_plan());
+  }
 }
 
 TEST(Simulation, a_bucket_that_not_all_ranks_have_started_is_cancelled_and_negotiated) {
@@ -97,8 +115,13 @@ TEST(Simulation, a_rank_that_never_comes_is_reported_with_what_it_is_waited_for)
   ASSERT_EQ(world.stalls().size(), 1u);
   EXPECT_THAT(world.stalls()[0], testing::HasSubstr("\n7: [gradient.3, gradient.4, gradient.5]"));
   EXPECT_THAT(world.stalls()[0], testing::Not(testing::HasSubstr("\n8: [")));
+  const std::string star = world.stalls()[0];
   world.run(2000 * kSecond);
   EXPECT_TRUE(world.is_finished());
+  World tree(program, 40, kRanks, {}, {}, 8);
+  tree.run(185 * kSecond);
+  ASSERT_EQ(tree.stalls().size(), 1u);
+  EXPECT_EQ(tree.stalls()[0], star);
 }
 
 // ---- process sets ----
@@ -262,7 +285,8 @@ TEST(SimulationOfSets, random_programs_neither_stop_nor_disagree) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomSets program(seed);
     World world([&](Rank rank, int step) { return program(rank, step); }, 200, program.ranks(),
-                program.sets(), i / 2 % 2 == 0 ? Tuner::Options{} : restless());
+                program.sets(), i / 2 % 2 == 0 ? Tuner::Options{} : restless(),
+                static_cast<Rank>(i / 4 % 4));  // 0: no tree
     world.run(100 * kSecond);
     EXPECT_TRUE(world.is_finished());
     cancelled += world.cancelled();

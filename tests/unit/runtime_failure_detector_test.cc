@@ -6,12 +6,14 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
+
+#include "runtime_links_world.h"
 
 namespace rueda::runtime::failure_detector_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -30,7 +32,8 @@ std::vector<T> only(const FailureDetector::Actions& actions) {
 // A world of four, seen by one of them.
 class WorldOfFour : public testing::Test {
  protected:
-  explicit WorldOfFour(Rank me) : all_(info()), failure_detector_(me, all_, kTimeout, kBegin) {}
+  explicit WorldOfFour(Rank me)
+      : all_(info()), hierarchy_(me, all_), failure_detector_(hierarchy_, all_, kTimeout, kBegin) {}
 
   static std::vector<PeerInfo> info() {
     std::vector<PeerInfo> all(4);
@@ -46,6 +49,7 @@ class WorldOfFour : public testing::Test {
   }
 
   std::vector<PeerInfo> all_;
+  Hierarchy hierarchy_;
   FailureDetector failure_detector_;
 };
 
@@ -58,10 +62,9 @@ class OnAnotherRank : public WorldOfFour {
   OnAnotherRank() : WorldOfFour(2) {}
 };
 
-TEST_F(OnRankZero, asks_every_rank_for_a_sign_of_life_once_per_interval) {
+TEST_F(OnRankZero, asks_its_children_for_a_sign_of_life_once_per_interval) {
   const auto pings = only<FailureDetector::Ping>(failure_detector_.tick(kBegin));
   ASSERT_THAT(pings, SizeIs(1));
-  EXPECT_THAT(pings[0].to, ElementsAre(1, 2, 3));
   EXPECT_THAT(failure_detector_.tick(kBegin + 1), IsEmpty());
   EXPECT_EQ(failure_detector_.next_event(), kBegin + kSecond);
 }
@@ -70,7 +73,6 @@ TEST_F(OnRankZero, a_control_channel_that_ends_names_its_rank_at_once) {
   const auto ends = only<FailureDetector::End>(failure_detector_.on_loss(3, true, "it was closed.", kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_EQ(ends[0].lost, 3);
-  EXPECT_TRUE(ends[0].tells_others);
   EXPECT_EQ(ends[0].why.code, Code::kPeerLost);
   EXPECT_THAT(ends[0].why.why, HasSubstr("was lost: it was closed."));
   EXPECT_THAT(ends[0].why.why, HasSubstr("rank 3 (host d"));
@@ -95,12 +97,12 @@ TEST_F(OnRankZero, a_reset_connection_is_taken_for_the_end_of_its_process) {
 
 TEST_F(OnRankZero, a_reported_rank_that_answers_lives_and_the_connection_is_blamed) {
   const control::Abort report{.lost = 3, .code = Code::kPeerLost, .why = "reset."};
-  const auto pings = only<FailureDetector::Ping>(failure_detector_.on_abort(1, report, kBegin));
-  ASSERT_THAT(pings, SizeIs(1));
-  EXPECT_THAT(pings[0].to, ElementsAre(3));
+  const auto probes = only<FailureDetector::Probe>(failure_detector_.on_abort(1, report, kBegin));
+  ASSERT_THAT(probes, SizeIs(1));
+  EXPECT_EQ(probes[0].of, 3);
   EXPECT_TRUE(failure_detector_.is_undecided());
   EXPECT_THAT(only<FailureDetector::End>(failure_detector_.tick(kBegin)), IsEmpty());
-  answer(3, kBegin, kBegin + kMillisecond);
+  failure_detector_.on_probe(3, kBegin);
   const auto ends = only<FailureDetector::End>(failure_detector_.tick(kBegin + kMillisecond));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_EQ(ends[0].lost, -1);
@@ -131,7 +133,6 @@ TEST_F(OnRankZero, the_failure_of_another_rank_is_passed_on) {
       failure_detector_.on_abort(1, {.lost = -1, .code = Code::kUnavailable, .why = "no memory."}, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_EQ(ends[0].why.why, "no memory.");
-  EXPECT_TRUE(ends[0].tells_others);
 }
 
 TEST_F(OnRankZero, a_lost_rank_that_does_not_exist_is_nobody) {
@@ -222,7 +223,7 @@ TEST_F(WithRankTwoQuiet, it_is_lost_as_silent_if_its_host_answers_all_the_time) 
 
 TEST_F(WithRankTwoQuiet, its_host_is_judged_within_a_short_limit) {
   constexpr Nanos kShort = 4 * kSecond;
-  FailureDetector verdicts(0, all_, kShort, kBegin);
+  FailureDetector verdicts(hierarchy_, all_, kShort, kBegin);
   // The host was cut off after 0.5 s, which its acknowledgements show 1 s later at the latest.
   for (; now_ <= kBegin + 10 * kShort; now_ += kSecond / 2) {
     for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
@@ -233,7 +234,7 @@ TEST_F(WithRankTwoQuiet, its_host_is_judged_within_a_short_limit) {
 }
 
 TEST_F(WithRankTwoQuiet, with_the_shortest_limit_that_tells_hosts_a_process_is_still_told_from_one) {
-  FailureDetector verdicts(0, all_, 4 * kSecond, kBegin);
+  FailureDetector verdicts(hierarchy_, all_, 4 * kSecond, kBegin);
   std::vector<FailureDetector::End> ends;
   for (; ends.empty() && now_ <= kBegin + 8 * kSecond; now_ += kSecond / 2) {
     for (const Rank rank : {1, 3}) verdicts.heard(rank, now_);
@@ -274,7 +275,7 @@ TEST_F(OnAnotherRank, reports_a_broken_data_channel_once_and_waits_for_the_verdi
       failure_detector_.on_abort(0, {.lost = 1, .code = Code::kPeerLost, .why = "rank 1 was lost."}, kBegin));
   ASSERT_THAT(told, SizeIs(1));
   EXPECT_EQ(told[0].lost, 1);
-  EXPECT_FALSE(told[0].tells_others) << "the news came from the coordinator";
+  EXPECT_FALSE(told[0].tells_above) << "the news came from there";
 }
 
 TEST_F(OnAnotherRank, judges_by_itself_when_no_verdict_comes) {
@@ -303,7 +304,7 @@ TEST_F(OnAnotherRank, a_call_that_failed_by_a_loss_waits_for_the_culprit_and_ano
   EXPECT_THAT(failure_detector_.on_failure(by_loss, kBegin + 2 * kSecond - 1), IsEmpty());
   EXPECT_THAT(only<FailureDetector::End>(failure_detector_.on_failure(by_loss, kBegin + 2 * kSecond)),
               SizeIs(1));
-  FailureDetector fresh(2, all_, kTimeout, kBegin);
+  FailureDetector fresh(hierarchy_, all_, kTimeout, kBegin);
   const auto ends = only<FailureDetector::End>(fresh.on_failure({Code::kUnavailable, "no memory."}, kBegin));
   ASSERT_THAT(ends, SizeIs(1));
   EXPECT_THAT(ends[0].why.why, HasSubstr("failed: no memory."));
@@ -320,6 +321,116 @@ TEST_F(OnAnotherRank, a_call_that_failed_because_a_host_acknowledges_nothing_los
   EXPECT_EQ(ends[0].loss, "unreachable");
   EXPECT_THAT(ends[0].why.why,
               HasSubstr(" was lost: it has acknowledged nothing for 35 s; its host is down"));
+}
+
+// ---- hosts of two ranks: 0 and 1, 2 and 3, 4 and 5; ranks 2 and 4 lead theirs ----
+
+class OfThreeHosts : public testing::Test {
+ protected:
+  OfThreeHosts() : all_(world("aabbcc", {"far"})) {}
+  FailureDetector& on(Rank me) {
+    hierarchy_.emplace(me, all_);
+    return failure_detector_.emplace(*hierarchy_, all_, kTimeout, kBegin);
+  }
+
+  std::vector<PeerInfo> all_;
+  std::optional<Hierarchy> hierarchy_;
+  std::optional<FailureDetector> failure_detector_;
+};
+
+TEST_F(OfThreeHosts, a_leader_answers_a_ping_and_pings_its_own_ranks_at_once) {
+  const FailureDetector::Actions actions = on(2).on_heartbeat(0, {.sent = 7}, kBegin);
+  EXPECT_THAT(only<FailureDetector::Answer>(actions), SizeIs(1));
+  EXPECT_THAT(only<FailureDetector::Ping>(actions), SizeIs(1));
+  EXPECT_THAT(failure_detector_->tick(kBegin + kSecond), IsEmpty());
+  EXPECT_THAT(only<FailureDetector::Ping>(failure_detector_->tick(kBegin + 2 * kSecond)), SizeIs(1))
+      << "those below it must not take it for silent because the root is";
+}
+
+TEST_F(OfThreeHosts, a_leader_that_loses_a_rank_of_its_host_reports_it_and_the_root_names_it_at_once) {
+  const auto reports =
+      only<FailureDetector::Report>(on(2).on_loss(3, true, "rank 3 closed its connection.", kBegin));
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_TRUE(reports[0].abort.is_certain);
+  const auto ends = only<FailureDetector::End>(on(0).on_abort(2, reports[0].abort, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 3);
+  EXPECT_THAT(ends[0].why.why, testing::EndsWith(" was lost: it closed its connection; its process has "
+                                                 "probably ended, so look at its output and its exit code."));
+}
+
+TEST_F(OfThreeHosts, a_certain_loss_is_reported_after_one_that_is_not) {
+  EXPECT_THAT(only<FailureDetector::Report>(on(2).on_loss(3, false, "reset.", kBegin)), SizeIs(1));
+  const auto reports =
+      only<FailureDetector::Report>(failure_detector_->on_loss(3, true, "it was closed.", kBegin));
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_TRUE(reports[0].abort.is_certain);
+}
+
+TEST_F(OfThreeHosts, the_ranks_below_a_leader_that_is_lost_name_the_leader_as_the_root_does) {
+  const std::string why = "rank 2 closed its connection.";
+  const auto below = only<FailureDetector::End>(on(3).on_loss(2, true, why, kBegin));
+  const auto above = only<FailureDetector::End>(on(0).on_loss(2, true, why, kBegin));
+  ASSERT_THAT(below, SizeIs(1));
+  ASSERT_THAT(above, SizeIs(1));
+  EXPECT_EQ(below[0].lost, 2);
+  EXPECT_EQ(below[0].why.why, above[0].why.why);
+}
+
+TEST_F(OfThreeHosts, a_leader_that_was_stopped_for_a_while_costs_the_ranks_below_it_no_time) {
+  FailureDetector& root = on(0);
+  const Nanos back = kBegin + kTimeout - kSecond / 10;
+  for (Nanos now = kBegin; now < back; now += kSecond / 2) {
+    for (const Rank rank : {1, 4, 5}) root.heard(rank, now);
+    EXPECT_THAT(only<FailureDetector::End>(root.tick(now)), IsEmpty());
+  }
+  root.heard(2, back);  // rank 3 has not answered yet
+  for (Nanos now = back; now < back + kTimeout; now += kSecond / 2) {
+    for (const Rank rank : {1, 2, 4, 5}) root.heard(rank, now);
+    EXPECT_THAT(only<FailureDetector::End>(root.tick(now)), IsEmpty());
+  }
+  const auto ends = only<FailureDetector::End>(root.tick(back + kTimeout + 1));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 3) << "it has had the whole time since";
+}
+
+TEST_F(OfThreeHosts, a_leader_that_stays_silent_is_lost_and_nobody_below_it) {
+  FailureDetector& root = on(0);
+  root.heard(2, kBegin + 1);
+  for (Nanos now = kBegin; now <= kBegin + 2 * kTimeout; now += kSecond / 4) {
+    for (const Rank rank : {1, 4, 5}) root.heard(rank, now);
+    const auto ends = only<FailureDetector::End>(root.tick(now));
+    if (ends.empty()) continue;
+    EXPECT_EQ(ends[0].lost, 2);
+    EXPECT_LE(now, kBegin + kTimeout + kSecond);
+    return;
+  }
+  ADD_FAILURE() << "nobody was lost";
+}
+
+TEST_F(OfThreeHosts, while_the_host_of_a_leader_acknowledges_nothing_none_of_its_ranks_is_blamed) {
+  FailureDetector& root = on(0);
+  for (Nanos now = kBegin; now <= kBegin + 5 * kTimeout; now += kSecond / 2) {
+    for (const Rank rank : {1, 4, 5}) root.heard(rank, now);
+    root.host_silence(2, now - kBegin + kSecond, now);
+    ASSERT_THAT(only<FailureDetector::End>(root.tick(now)), IsEmpty());
+  }
+}
+
+TEST_F(OfThreeHosts, the_clocks_of_a_host_are_those_of_its_leader) {
+  // The clock of the root is 1,000 ahead; the way there takes 10 and the way back 30.
+  const control::Heartbeat echo{
+      .sent = 1'020, .echo_sent = 5, .echo_received = 1'015, .clock = control::ClockOffset{}};
+  const auto samples = only<FailureDetector::Clock>(on(2).on_heartbeat(0, echo, 50));
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].sample.offset, 990);
+  const auto pings = only<FailureDetector::Ping>(failure_detector_->on_heartbeat(0, {.sent = 7}, kBegin));
+  ASSERT_THAT(pings, SizeIs(1));
+  const auto below =
+      only<FailureDetector::Clock>(on(3).on_heartbeat(2, {.sent = 60, .clock = pings[0].clock}, 61));
+  ASSERT_THAT(below, SizeIs(1));
+  EXPECT_EQ(below[0].sample.offset, 990);
+  EXPECT_EQ(below[0].sample.round_trip, 40);
 }
 
 }  // namespace

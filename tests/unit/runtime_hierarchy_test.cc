@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,16 +35,56 @@ TEST(Hierarchy, both_ranks_of_a_pair_agree_about_what_connects_them) {
   }
 }
 
-TEST(Hierarchy, every_rank_but_the_root_has_a_parent_of_which_it_is_a_child) {
-  const std::vector<Hierarchy> made = of("abab");
+TEST(Hierarchy, on_one_host_it_is_a_star) {
+  const std::vector<Hierarchy> made = of("aaaa");
   EXPECT_TRUE(made[0].is_root());
   EXPECT_EQ(made[0].parent(), -1);
   EXPECT_THAT(made[0].children(), ElementsAre(1, 2, 3));
   for (const Rank rank : {1, 2, 3}) {
-    EXPECT_EQ(made[static_cast<size_t>(rank)].parent(), made[0].root());
-    EXPECT_THAT(made[static_cast<size_t>(rank)].children(), IsEmpty());
-    EXPECT_FALSE(made[static_cast<size_t>(rank)].is_root());
+    const Hierarchy& one = made[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.parent(), one.root());
+    EXPECT_THAT(one.children(), IsEmpty());
+    EXPECT_FALSE(one.is_root());
   }
+}
+
+TEST(Hierarchy, the_lowest_rank_of_a_host_stands_between_its_others_and_the_root) {
+  const std::vector<Hierarchy> made = of("abbab");
+  EXPECT_THAT(made[0].children(), ElementsAre(1, 3));
+  EXPECT_THAT(made[1].children(), ElementsAre(2, 4));
+  EXPECT_EQ(made[4].parent(), 1);
+  EXPECT_EQ(made[0].below(1).ranks(), (std::vector<Rank>{1, 2, 4}));
+  EXPECT_EQ(made[1].below().ranks(), (std::vector<Rank>{1, 2, 4}));
+  EXPECT_TRUE(made[0].is_below(4, 1));
+  EXPECT_FALSE(made[0].is_below(3, 1));
+  EXPECT_EQ(made[0].way_to(4), 1);
+  EXPECT_EQ(made[1].way_to(4), 4);
+  EXPECT_EQ(made[4].way_to(3), 1);
+}
+
+TEST(Hierarchy, where_each_host_has_one_rank_it_is_a_star_up_to_the_fan_out) {
+  std::vector<PeerInfo> all(Hierarchy::kFanOut + 2);
+  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].host_key = std::to_string(rank);
+  const Hierarchy root(0, all);
+  EXPECT_THAT(root.children(), testing::SizeIs(Hierarchy::kFanOut));
+  EXPECT_EQ(root.parent_of(static_cast<Rank>(all.size()) - 1), 1);
+}
+
+TEST(Hierarchy, of_2048_hosts_no_rank_has_many_children_and_three_levels_are_above_the_lowest) {
+  std::vector<PeerInfo> all(2'048 * 8);
+  for (size_t rank = 0; rank < all.size(); ++rank) all[rank].host_key = std::to_string(rank / 8);
+  const Hierarchy root(0, all);
+  Rank counted = 1;
+  for (const Rank child : root.children()) counted += root.below(child).count();
+  EXPECT_EQ(counted, 16'384);
+  EXPECT_THAT(root.children(), testing::SizeIs(Hierarchy::kFanOut + 7));
+  int deepest = 0;
+  for (Rank rank = 0; rank < 16'384; ++rank) {
+    int depth = 0;
+    for (Rank at = root.parent_of(rank); at >= 0; at = root.parent_of(at)) ++depth;
+    deepest = std::max(deepest, depth);
+  }
+  EXPECT_EQ(deepest, 4);
 }
 
 TEST(Hierarchy, the_root_measures_with_the_first_rank_of_its_host_and_the_first_of_another) {

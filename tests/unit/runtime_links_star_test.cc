@@ -94,9 +94,9 @@ TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
   EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_control(); }));
 }
 
-TEST(LinksStar, a_broadcast_reaches_every_other_rank) {
+TEST(LinksStar, what_goes_to_those_below_reaches_every_child) {
   Star star(4);
-  star.at(0).broadcast_control(control::MessageType::kStallReport, text("slow"));
+  star.at(0).send_control_below(control::MessageType::kStallReport, text("slow"));
   ASSERT_TRUE(star.step_until(
       [&] { return !star.messages(1).empty() && !star.messages(2).empty() && !star.messages(3).empty(); }));
   for (const Rank rank : {1, 2, 3}) {
@@ -168,7 +168,7 @@ TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_o
   }
   EXPECT_THAT(channels, testing::UnorderedElementsAre(data_channel(0), kControlChannel));
   EXPECT_THAT(star.at(1).take_losses(), testing::SizeIs(1)) << "it has no control channel to rank 2";
-  star.at(0).broadcast_control(control::MessageType::kAbort, text("verdict"));
+  star.at(0).send_control_below(control::MessageType::kAbort, text("verdict"));
   EXPECT_TRUE(star.step_until([&] { return !star.messages(1).empty(); }));
 }
 

@@ -26,9 +26,7 @@ constexpr size_t kMaxPending = 1u << 20;
 constexpr size_t kMaxListed = 6;
 
 FailedName failed_name(const PendingTensor& tensor) {
-  FailedName failed{.name = tensor.name, .ranks = {}};
-  for (const Submission& one : tensor.submissions) failed.ranks.push_back(one.rank);
-  return failed;
+  return {.name = tensor.name, .ranks = tensor.submitted.ranks()};
 }
 
 // The answer to a change goes to all ranks at once, and so answers every open request of these names.
@@ -68,13 +66,15 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       who_(options.who) {
   std::vector<Rank> world(static_cast<size_t>(world_size_));
   std::iota(world.begin(), world.end(), 0);
-  pending_.try_emplace(0, 0, std::move(world), joins_.has_joined());
-  for (const auto& [id, ranks] : sets_.sets()) pending_.try_emplace(id, id, ranks, joins_.has_joined());
+  pending_.try_emplace(0, 0, std::move(world), joins_.ranks());
+  for (const auto& [id, ranks] : sets_.sets()) pending_.try_emplace(id, id, ranks, joins_.ranks());
 }
 
-void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
-  if (from < 0 || from >= world_size_) {
-    RUEDA_LOG(kError, "Requests from rank " + std::to_string(from) + ", which does not exist, are ignored.");
+void Coordinator::submit(const RankSet& from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
+  if (from.first() < 0 || from.last() >= world_size_) {
+    const Rank unknown = from.first() < 0 ? from.first() : from.last();
+    RUEDA_LOG(kError,
+              "Requests from rank " + std::to_string(unknown) + ", which does not exist, are ignored.");
     return;
   }
   now_ = now;
@@ -91,8 +91,9 @@ void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, Tr
     if (const auto at = pending_.find(id); at != pending_.end()) collect_conflicts(at->second);
 }
 
-void Coordinator::submit_one(Rank from, TensorRequest&& request) {
-  if (request.what == Collective::kJoin && request.process_set == 0) return submit_join(from, request);
+void Coordinator::submit_one(const RankSet& from, TensorRequest&& request) {
+  if (request.what == Collective::kJoin && request.process_set == 0)
+    return from.for_each([&](Rank rank) { submit_join(rank, request); });
   const int32_t id = request.process_set;
   submit_tensor(from, std::move(request));
   // After each request, so that the tensors of different sets become ready in the order in which
@@ -100,37 +101,51 @@ void Coordinator::submit_one(Rank from, TensorRequest&& request) {
   if (const auto at = pending_.find(id); at != pending_.end()) collect(at->second);
 }
 
-void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
+void Coordinator::submit_tensor(const RankSet& from, TensorRequest&& request) {
   const auto at = pending_.find(request.process_set);
   const bool is_full =
       at != pending_.end() && at->second.waiting().size() + dependents_.size() >= kMaxPending;
-  if (at == pending_.end() || is_full || request.name.empty()) {
-    // No other rank can wait for a set that does not exist, so only this rank gets the error.
-    Status status = check_request(request, nullptr, from, world_size_);
-    if (is_full)
-      status = {Code::kUnavailable, "More than " + std::to_string(kMaxPending) + " tensors wait for ranks."};
-    return ready_.add(refusal(from, request, status));
-  }
+  // No other rank can wait for a set that does not exist, so only these ranks get the error.
+  const auto refuse = [&](const RankSet& ranks, const std::vector<Rank>* members) {
+    ranks.for_each([&](Rank rank) {
+      Status status = check_request(request, members, rank, world_size_);
+      if (is_full)
+        status = {Code::kUnavailable,
+                  "More than " + std::to_string(kMaxPending) + " tensors wait for ranks."};
+      ready_.add(refusal(rank, request, status));
+    });
+  };
+  if (at == pending_.end() || is_full || request.name.empty()) return refuse(from, nullptr);
   PendingSet& set = at->second;
-  const Rank member = set.index_of(from);
-  if (member < 0) {  // the rank's own check refuses this too; only that rank is told
-    const Status status = check_request(request, &set.members(), from, world_size_);
-    return ready_.add(refusal(from, request, status));
-  }
-  const Status fault = check_request(request, &set.members(), from, world_size_);
+  if (set.member_set().includes(from)) return submit_to(set, from, std::move(request));
+  RankSet strangers = from;  // their own check refuses this too; only they are told
+  strangers.remove(set.member_set());
+  refuse(strangers, &set.members());
+  if (const RankSet members = from.common(set.member_set()); !members.is_empty())
+    submit_to(set, members, std::move(request));
+}
+
+void Coordinator::submit_to(PendingSet& set, const RankSet& members, TensorRequest&& request) {
+  const Status fault = check_request(request, &set.members(), members.first(), world_size_);
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size) {
     request.group_size = 1;  // already a fault; it must not count as a member of a real group
     request.group_index = 0;
   }
   // Two sets may use the same name at the same time, so only the sets to which rank 0 belongs are recorded.
-  if (trace_ != nullptr && trace_->wants_details() && set.index_of(0) == 0)
-    trace_->record(TraceSpan{.kind = SpanKind::kReady,
-                             .begin = now_,
-                             .end = now_,
-                             .value = operation_code(request.what, request.op),
-                             .text = request.name,
-                             .peer = member});
-  set.submit({.rank = from, .request = std::move(request), .sequence = ++sequence_}, fault, now_);
+  if (trace_ != nullptr && trace_->wants_details() && set.index_of(0) == 0) {
+    members.for_each([&](Rank rank) {
+      trace_->record(TraceSpan{.kind = SpanKind::kReady,
+                               .begin = now_,
+                               .end = now_,
+                               .value = operation_code(request.what, request.op),
+                               .text = request.name,
+                               .peer = set.index_of(rank)});
+    });
+  }
+  set.submit({.ranks = members,
+              .request = std::make_shared<const TensorRequest>(std::move(request)),
+              .sequence = ++sequence_},
+             fault, now_);
 }
 
 void Coordinator::submit_join(Rank from, const TensorRequest& request) {
@@ -148,7 +163,11 @@ void Coordinator::submit_join(Rank from, const TensorRequest& request) {
   if (joins_.is_everybody()) ready_.add(joins_.take());
 }
 
-void Coordinator::submit_one(Rank from, SetChange&& change) {
+void Coordinator::submit_one(const RankSet& from, SetChange&& change) {
+  from.for_each([&](Rank rank) { submit_change(rank, SetChange(change)); });
+}
+
+void Coordinator::submit_change(Rank from, SetChange&& change) {
   std::string name = change.name;
   if (const Status status = sets_.push(from, std::move(change), now_); !status.is_ok()) {
     return ready_.add(make_failure(0, {{.name = std::move(name), .ranks = {from}}}, status));
@@ -169,7 +188,7 @@ void Coordinator::match_set_changes() {
 
 void Coordinator::apply(SetAdded added) {
   sets_.apply(added);
-  pending_.try_emplace(added.id, added.id, added.ranks, joins_.has_joined());
+  pending_.try_emplace(added.id, added.id, added.ranks, joins_.ranks());
   ready_.add(std::move(added));
 }
 
@@ -233,8 +252,8 @@ std::set<uint64_t> Coordinator::unordered_before(const Complete& complete) const
     };
     for (const PendingTensor* before : dependents_.of_set(complete.process_set))
       consider(complete.process_set, before);
-    for (const Submission& one : tensor.submissions) {
-      for (const NameInSet& name : one.request.after) {
+    for (const Arrival& one : tensor.arrivals) {
+      for (const NameInSet& name : one.request->after) {
         const auto set = pending_.find(name.process_set);
         if (set == pending_.end()) continue;
         consider(name.process_set, set->second.find(name.name));
@@ -250,23 +269,34 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
                           std::vector<Candidate>& out) const {
   if (!finished.verdict.is_ok()) return finished.verdict;
   for (const auto& tensor : finished.tensors) {
-    std::vector<Rank> joined;
-    if (tensor->submissions.size() < set.members().size())
-      for (size_t i = 0; i < set.members().size(); ++i)
-        if (!tensor->is_submitted[i]) joined.push_back(set.members()[i]);
-    const CompleteTensor complete{tensor->submissions, set.members(), joined};
+    RankSet joined = set.member_set();
+    joined.remove(tensor->submitted);
+    const std::vector<Rank> joined_ranks = joined.ranks();
     if (!tensor->fault.is_ok()) return tensor->fault;
-    if (Status status = find_mismatch(complete); !status.is_ok()) {
-      const Outnumbered others = outnumbered_ranks(complete);
-      if (status.code != Code::kMismatch || others.ranks.empty()) return status;
-      const std::string line = mismatch_verdict(others.ranks, who_, status);
-      RUEDA_LOG(kWarning, line);
-      if (trace_ != nullptr) trace_->record(instant_span(SpanKind::kVerdict, line));
-      return {status.code, status.why + outnumbered_text(others)};
+    // Equal requests need no second look, except where the answer says something about each rank.
+    const Collective what = tensor->first().what;
+    const bool has_rows =
+        what == Collective::kAllgather || what == Collective::kAlltoall || what == Collective::kReducescatter;
+    const std::vector<Submission> some =
+        has_rows ? submissions_of(*tensor) : different_submissions_of(*tensor);
+    const CompleteTensor complete{some, set.members(), joined_ranks};
+    if (!find_mismatch(complete).is_ok()) {
+      const std::vector<Submission> all = submissions_of(*tensor);
+      return mismatch({all, set.members(), joined_ranks});
     }
     out.push_back(make_candidate(complete));
   }
   return Status::ok();
+}
+
+Status Coordinator::mismatch(const CompleteTensor& complete) const {
+  const Status status = find_mismatch(complete);
+  const Outnumbered others = outnumbered_ranks(complete);
+  if (status.code != Code::kMismatch || others.ranks.empty()) return status;
+  const std::string line = mismatch_verdict(others.ranks, who_, status);
+  RUEDA_LOG(kWarning, line);
+  if (trace_ != nullptr) trace_->record(instant_span(SpanKind::kVerdict, line));
+  return {status.code, status.why + outnumbered_text(others)};
 }
 
 Nanos Coordinator::oldest_request() const {
@@ -290,9 +320,10 @@ std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos whe
       std::vector<Rank> missing = set.missing_ranks(*tensor);
       if (missing.empty()) continue;
       std::vector<Rank> waiting;
-      for (const Submission& one : tensor->submissions) waiting.push_back(one.rank);
-      stalled.push_back({tensor->name, operation_name(tensor->submissions[0].request), id,
-                         when - tensor->since, std::move(missing), std::move(waiting)});
+      for (const Arrival& one : tensor->arrivals)
+        one.ranks.for_each([&](Rank rank) { waiting.push_back(rank); });
+      stalled.push_back({tensor->name, operation_name(tensor->first()), id, when - tensor->since,
+                         std::move(missing), std::move(waiting)});
     }
   }
   if (auto change = sets_.waiting(); change && when - change->since >= age)
@@ -331,9 +362,8 @@ std::string Coordinator::pending_summary() const {
 bool Coordinator::may_begin_plan(const std::function<bool(const TensorRequest&)>& is_planned) const {
   if (!ready_.is_empty() || !dependents_.is_empty() || !joins_.is_nobody() || sets_.waiting()) return false;
   return std::ranges::all_of(pending_, [&](const auto& one) {
-    return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
-      return is_planned(tensor->submissions.front().request);
-    });
+    return std::ranges::all_of(one.second.waiting(),
+                               [&](const PendingTensor* tensor) { return is_planned(tensor->first()); });
   });
 }
 

@@ -20,6 +20,7 @@
 #include "rueda/control/messages.h"
 #include "rueda/control/pending.h"
 #include "rueda/control/process_sets.h"
+#include "rueda/control/rank_set.h"
 #include "rueda/control/ready.h"
 #include "rueda/control/stalls.h"
 
@@ -45,9 +46,9 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Takes the requests of one rank, in the order in which it submitted them. trace learns which ranks are
-  // ready for what; it may be null.
-  void submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace);
+  // Takes requests that each of these ranks has made, in the order in which it submitted them. They cost the
+  // same as those of one rank. trace learns which ranks are ready for what; it may be null.
+  void submit(const RankSet& from, std::vector<Request> requests, Nanos now, TraceSink* trace);
   // Returns what may run now, fused, in the order that all ranks must follow: one bucket of the tensors with
   // a priority, and all tensors without one. Empty if nothing is ready.
   std::vector<Response> take_ready();
@@ -74,10 +75,12 @@ class Coordinator {
   void forget_waiting();
 
  private:
-  void submit_one(Rank from, TensorRequest&& request);
-  void submit_one(Rank from, SetChange&& change);
-  void submit_tensor(Rank from, TensorRequest&& request);
+  void submit_one(const RankSet& from, TensorRequest&& request);
+  void submit_one(const RankSet& from, SetChange&& change);
+  void submit_tensor(const RankSet& from, TensorRequest&& request);
+  void submit_to(PendingSet& set, const RankSet& members, TensorRequest&& request);
   void submit_join(Rank from, const TensorRequest& request);
+  void submit_change(Rank from, SetChange&& change);
   void match_set_changes();
   void apply(SetAdded added);
   void apply(SetRemoved removed);
@@ -88,6 +91,7 @@ class Coordinator {
   [[nodiscard]] std::set<uint64_t> unordered_before(const Complete& complete) const;
   [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
                              std::vector<Candidate>& out) const;
+  [[nodiscard]] Status mismatch(const CompleteTensor& complete) const;
   [[nodiscard]] Nanos oldest_request() const;
   [[nodiscard]] Nanos oldest() const;  // with a join
 

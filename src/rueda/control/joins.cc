@@ -11,6 +11,7 @@ bool Joins::add(Rank from, const TensorRequest& request, int64_t round) {
   const auto rank = static_cast<size_t>(from);
   if (has_joined_[rank]) return false;
   has_joined_[rank] = true;
+  ranks_.add(from);
   answer_.tag = is_nobody() ? request.tag : std::max(answer_.tag, request.tag);
   if (std::ranges::find(answer_.names, request.name) == answer_.names.end())
     answer_.names.push_back(request.name);
@@ -33,6 +34,7 @@ StalledTensor Joins::wait(Nanos age) const {
 Joined Joins::take() {
   RUEDA_CHECK(is_everybody(), "all ranks must have joined");
   std::fill(has_joined_.begin(), has_joined_.end(), false);
+  ranks_ = {};
   count_ = 0;
   last_round_ = -1;
   return std::exchange(answer_, {});

@@ -7,6 +7,7 @@
 
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/rank_set.h"
 #include "rueda/control/stalls.h"
 
 namespace rueda::control {
@@ -15,8 +16,9 @@ class Joins {
  public:
   explicit Joins(Rank world_size) : has_joined_(static_cast<size_t>(world_size), false) {}
 
-  // By world rank. The reference stays valid.
+  // By world rank. These references stay valid.
   [[nodiscard]] const std::vector<bool>& has_joined() const { return has_joined_; }
+  [[nodiscard]] const RankSet& ranks() const { return ranks_; }  // the same
   [[nodiscard]] bool is_nobody() const { return count_ == 0; }
   [[nodiscard]] bool is_everybody() const { return static_cast<size_t>(count_) == has_joined_.size(); }
 
@@ -29,6 +31,7 @@ class Joins {
 
  private:
   std::vector<bool> has_joined_;
+  RankSet ranks_;
   Rank count_ = 0;
   int64_t last_round_ = -1;  // in which answer_.last joined
   Joined answer_;

@@ -30,6 +30,8 @@ constexpr double kSwapFaultsPerSecond = 50;
 constexpr Nanos kUntilUnreachable = 2 * kSecond;
 // Ranks answer once a second, and later where they get no core.
 constexpr Nanos kLeastSilence = 3 * kSecond;
+// A leader answers once a second, too. If it is not heard of for so long, nothing is known about those below.
+constexpr Nanos kLeaderAway = 2 * kSecond;
 // Facts come once a second from every rank.
 constexpr Nanos kAllHaveSpoken = 2 * kSecond;
 constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault of a process has changed its class
@@ -80,7 +82,27 @@ void Judge::excuse_all(Nanos now) {
   for (Known& one : known_) one.heard = now;
 }
 
-void Judge::heard(Rank from, Nanos now) { known(from).heard = now; }
+// While a leader was not heard of, nobody below it could be.
+void Judge::heard(Rank from, Nanos now) {
+  const bool was_away = now - known(from).heard > kLeaderAway;
+  known(from).heard = now;
+  if (!was_away || options_.parents.empty()) return;
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
+    for (Rank above = parent_of(rank); above >= 0; above = parent_of(above))
+      if (above == from) known(rank).heard = std::max(known(rank).heard, now);
+}
+
+Rank Judge::parent_of(Rank rank) const {
+  if (options_.parents.empty()) return -1;
+  const Rank parent = options_.parents[static_cast<size_t>(rank)];
+  return parent == options_.root ? -1 : parent;
+}
+
+bool Judge::is_behind_silence(Rank rank, Nanos now) const {
+  for (Rank above = parent_of(rank); above >= 0; above = parent_of(above))
+    if (now - known(above).heard > kLeaderAway) return true;
+  return false;
+}
 
 void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   for (const PeerProcess& peer : facts.peer_processes)
@@ -144,7 +166,7 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.
-  const bool is_mine = options_.me == 0 || (rank == 0 && options_.judges_first);
+  const bool is_mine = is_root() || (rank == options_.root && options_.judges_first);
   if (!is_mine || rank == options_.me) return false;
   const Nanos limit = std::max(options_.limit, kLeastSilence);
   // While it cannot be reached, nothing is known about its process.
@@ -152,13 +174,14 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
     verdict.fault = Fault::kUnreachable;
     verdict.age = reachability_.host_silence(rank, now);
     // Rank 0 may be heard of while a connection for data is cut.
-    if (options_.me != 0) verdict.age = std::min(verdict.age, now - one.heard);
+    if (!is_root()) verdict.age = std::min(verdict.age, now - one.heard);
     verdict.agent = agent_of_(rank);
     return verdict.age >= limit;
   }
   const bool is_here =
       options_.hosts.empty() || options_.hosts[static_cast<size_t>(rank)] == options_.hosts[0];
-  if (options_.me != 0 || now - one.heard < limit + (is_here ? 0 : kUntilUnreachable)) return false;
+  if (!is_root() || now - one.heard < limit + (is_here ? 0 : kUntilUnreachable)) return false;
+  if (is_behind_silence(rank, now)) return false;
   verdict.fault = Fault::kSilent;
   verdict.age = now - one.heard;
   return true;
@@ -229,10 +252,10 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   std::set<Rank> held;
   for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
     const Nanos silence = reachability_.silence(rank, now);
-    if (!processes.contains(rank) && silence == 0) continue;
+    if (!processes.contains(rank) && silence == 0 && !is_behind_silence(rank, now)) continue;
     held.insert(rank);
     // After an outage TCP tries again after as long as it has lasted, at the latest.
-    if (silence > 0 && options_.me == 0) known(rank).heard = std::max(known(rank).heard, now + silence);
+    if (silence > 0 && is_root()) known(rank).heard = std::max(known(rank).heard, now + silence);
     known(rank).held_until = now;
     known(rank).samples.clear();
   }

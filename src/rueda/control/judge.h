@@ -31,7 +31,10 @@ class Judge {
     Rank ranks = 1;
     Nanos limit = 5 * kSecond;     // for so long others must have waited, or a rank must have been silent
     std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: each is a host of its own
-    bool judges_first = false;     // another rank than 0: it says whether rank 0 can be reached
+    bool judges_first = false;     // another rank than the root: it says whether the root can be reached
+    Rank root = 0;
+    // By rank: through whom the root hears of it; empty: the root hears of all ranks by itself.
+    std::vector<Rank> parents = {};
   };
   Judge(const Options& options, Nanos now);
 
@@ -84,6 +87,10 @@ class Judge {
   [[nodiscard]] Known& known(Rank rank) { return known_[static_cast<size_t>(rank)]; }
   [[nodiscard]] const Known& known(Rank rank) const { return known_[static_cast<size_t>(rank)]; }
   void excuse_all(Nanos now);
+  [[nodiscard]] bool is_root() const { return options_.me == options_.root; }
+  [[nodiscard]] Rank parent_of(Rank rank) const;  // -1: the root hears of it by itself
+  // Nobody can have heard of this rank, because a leader above it is not heard of.
+  [[nodiscard]] bool is_behind_silence(Rank rank, Nanos now) const;
   [[nodiscard]] static bool is_held(const Known& one, Nanos now);
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
   // age: of the wait, as far as the rank could have ended it.

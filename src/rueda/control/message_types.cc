@@ -8,7 +8,11 @@ namespace rueda::control {
 namespace {
 
 constexpr int kFirstType = static_cast<int>(MessageType::kRequests);
-constexpr int kLastType = static_cast<int>(MessageType::kConnect);
+constexpr int kLastType = static_cast<int>(MessageType::kProbe);
+
+bool is_for_one_rank(MessageType type) {
+  return type == MessageType::kProbe || type == MessageType::kShowStacks;
+}
 
 }  // namespace
 
@@ -68,6 +72,11 @@ Bytes encode(const Heartbeat& heartbeat) {
   writer.put(heartbeat.sent);
   writer.put(heartbeat.echo_sent);
   writer.put(heartbeat.echo_received);
+  writer.put(static_cast<uint8_t>(heartbeat.clock.has_value()));
+  if (heartbeat.clock) {
+    writer.put(heartbeat.clock->offset);
+    writer.put(heartbeat.clock->round_trip);
+  }
   return std::move(writer).take();
 }
 
@@ -77,6 +86,10 @@ Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload) {
   heartbeat.sent = reader.get<Nanos>();
   heartbeat.echo_sent = reader.get<Nanos>();
   heartbeat.echo_received = reader.get<Nanos>();
+  const auto has_clock = reader.get<uint8_t>();
+  if (has_clock > 1) reader.fail();
+  if (has_clock == 1)
+    heartbeat.clock = ClockOffset{.offset = reader.get<Nanos>(), .round_trip = reader.get<Nanos>()};
   if (!is_whole(reader)) return malformed("heartbeat");
   return heartbeat;
 }
@@ -110,11 +123,43 @@ Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank s
   return request;
 }
 
+Bytes encode(const Letter& letter) {
+  ByteWriter writer;
+  writer.put(letter.to);
+  writer.put(letter.type);
+  writer.put_raw(letter.payload);
+  return std::move(writer).take();
+}
+
+Result<Letter> decode_letter(std::span<const std::byte> payload, Rank size) {
+  ByteReader reader(payload);
+  Letter letter{.to = reader.get<Rank>(), .type = reader.get<MessageType>(), .payload = {}};
+  const bool is_possible = 0 <= letter.to && letter.to < size && is_for_one_rank(letter.type);
+  if (!reader.is_ok() || !is_possible) return malformed("letter");
+  const std::span<const std::byte> rest = payload.subspan(sizeof(Rank) + sizeof(MessageType));
+  letter.payload.assign(rest.begin(), rest.end());
+  return letter;
+}
+
+Bytes encode_time(Nanos time) {
+  ByteWriter writer;
+  writer.put(time);
+  return std::move(writer).take();
+}
+
+Result<Nanos> decode_time(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  const auto time = reader.get<Nanos>();
+  if (!is_whole(reader)) return malformed("time");
+  return time;
+}
+
 Bytes encode(const Abort& abort) {
   ByteWriter writer;
   writer.put(abort.lost);
   writer.put(static_cast<int32_t>(abort.code));
   writer.put_string(std::string_view(abort.why).substr(0, kMaxSentenceBytes));
+  writer.put(static_cast<uint8_t>(abort.is_certain));
   return std::move(writer).take();
 }
 
@@ -126,6 +171,9 @@ Result<Abort> decode_abort(std::span<const std::byte> payload) {
   if (code < 0 || code >= kCodeCount) reader.fail();
   abort.code = static_cast<Code>(code);
   abort.why = reader.get_string(kMaxSentenceBytes);
+  const auto is_certain = reader.get<uint8_t>();
+  if (is_certain > 1) reader.fail();
+  abort.is_certain = is_certain == 1;
   if (!is_whole(reader)) return malformed("abort");
   return abort;
 }

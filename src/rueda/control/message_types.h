@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,12 +17,14 @@
 
 namespace rueda::control {
 
-// On the wire: {u32 payload bytes, u8 type, 3 zero bytes}, then the payload.
+// On the wire: {u32 payload bytes, u8 type, 3 zero bytes}, then the payload. Between a rank and the
+// coordinator there may be leaders of hosts: they pass on what is for others, and collect what their ranks
+// say (relay.h).
 enum class MessageType : uint8_t {
   kRequests = 1,       // rank -> coordinator: Submitted
   kResponses = 2,      // coordinator -> rank
-  kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
-  kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
+  kHeartbeat = 3,      // parent <-> child: Heartbeat, for liveness and clock offsets
+  kAbort = 4,          // both ways: Abort
   kShutdown = 5,       // rank -> coordinator: I want to shut down; coordinator -> rank: all shut down
   kStallReport = 6,    // coordinator -> rank: text
   kShowStacks = 7,     // coordinator -> rank: others wait for you; write to the log where you are
@@ -31,7 +34,10 @@ enum class MessageType : uint8_t {
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanReport)
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanReport)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
-  kConnect = 14,       // rank -> coordinator -> rank: dial that rank (ConnectRequest)
+  kConnect = 14,       // rank -> … -> rank: dial that rank (ConnectRequest)
+  kParcels = 15,       // leader -> parent: what its ranks say (parcel.h)
+  kLetter = 16,        // coordinator -> … -> rank: a message for one rank (Letter)
+  kProbe = 17,         // coordinator -> rank and back: when it was sent; are you alive?
 };
 inline constexpr size_t kControlHeaderBytes = 8;
 
@@ -66,12 +72,21 @@ struct PlanReport {
 Bytes encode(const PlanReport& news);
 Result<PlanReport> decode_plan_news(std::span<const std::byte> payload);
 
+// From the clock of the sender to that of the coordinator.
+struct ClockOffset {
+  Nanos offset = 0;
+  Nanos round_trip = 0;  // that it was measured with
+
+  bool operator==(const ClockOffset&) const = default;
+};
+
 // The time on the sender's clock, and an echo of the last heartbeat from the other side: what NTP needs for
-// one sample of the offset.
+// one sample of the offset. A parent adds its own offset, so that those of a tree add up.
 struct Heartbeat {
   Nanos sent = 0;
-  Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
-  Nanos echo_received = 0;  // when it arrived here
+  Nanos echo_sent = 0;                    // `sent` of the heartbeat this one answers, 0 if none
+  Nanos echo_received = 0;                // when it arrived here
+  std::optional<ClockOffset> clock = {};  // of the sender, if it is a parent that knows it
 };
 Bytes encode(const Heartbeat& heartbeat);
 Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
@@ -89,10 +104,25 @@ Bytes encode(const ConnectRequest& request);
 // size: of the world. Refuses ranks that it does not have, and a pair whose higher rank would wait.
 Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank size);
 
+// What the coordinator says to one rank, which may not be its child.
+struct Letter {
+  Rank to = -1;
+  MessageType type = MessageType::kProbe;
+  Bytes payload;
+};
+Bytes encode(const Letter& letter);
+// Refuses a rank that the world does not have, and types that are for all ranks.
+Result<Letter> decode_letter(std::span<const std::byte> payload, Rank size);
+
+Bytes encode_time(Nanos time);
+Result<Nanos> decode_time(std::span<const std::byte> payload);
+
 struct Abort {
   Rank lost = -1;
   Code code = Code::kPeerLost;
   std::string why;
+  // The sender is the parent of the lost rank and has lost its control channel: nothing more can be asked.
+  bool is_certain = false;
 };
 Bytes encode(const Abort& abort);
 Result<Abort> decode_abort(std::span<const std::byte> payload);

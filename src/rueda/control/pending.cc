@@ -25,44 +25,64 @@ std::string group_text(const TensorRequest& request) {
 }
 
 Status group_conflict(const PendingTensor& tensor) {
-  const TensorRequest& first = tensor.submissions[0].request;
+  const TensorRequest& first = tensor.first();
   std::string why =
       "Mismatched groups: the ranks disagree about the members of a group. Tensor " + tensor.name;
-  for (const Submission& one : tensor.submissions) {
-    const bool is_first = &one == &tensor.submissions[0];
-    if (!is_first && group_text(one.request) == group_text(first)) continue;
-    why += (is_first ? ": rank " : ", but rank ") + std::to_string(one.rank) + " has it as " +
-           group_text(one.request);
+  for (const Arrival& one : tensor.arrivals) {
+    const bool is_first = &one == &tensor.arrivals[0];
+    if (!is_first && group_text(*one.request) == group_text(first)) continue;
+    why += (is_first ? ": rank " : ", but rank ") + std::to_string(one.ranks.first()) + " has it as " +
+           group_text(*one.request);
     if (!is_first) break;
   }
-  std::map<std::string, std::vector<Rank>> by_text;
-  for (const Submission& one : tensor.submissions) by_text[group_text(one.request)].push_back(one.rank);
+  std::map<std::string, RankSet> by_text;
+  for (const Arrival& one : tensor.arrivals) by_text[group_text(*one.request)].add(one.ranks);
   std::vector<std::vector<Rank>> groups;
-  for (auto& [text, ranks] : by_text) groups.push_back(std::move(ranks));
+  for (const auto& [text, ranks] : by_text) groups.push_back(ranks.ranks());
   return {Code::kMismatch,
           why + ". Every rank must submit the same groups." + outnumbered_text(outnumbered_among(groups))};
 }
 
 Status length_conflict(const std::vector<PendingTensor*>& rivals) {
-  const Submission& a = rivals[0]->submissions[0];
-  const Submission& b = rivals[1]->submissions[0];
-  const auto length = [](const Submission& one) { return std::to_string(one.request.group_size); };
+  const Arrival& a = rivals[0]->arrivals[0];
+  const Arrival& b = rivals[1]->arrivals[0];
+  const auto length = [](const Arrival& one) { return std::to_string(one.request->group_size); };
   std::vector<std::vector<Rank>> groups;
-  for (const PendingTensor* rival : rivals) {
-    std::vector<Rank>& ranks = groups.emplace_back();
-    for (const Submission& one : rival->submissions) ranks.push_back(one.rank);
-  }
+  for (const PendingTensor* rival : rivals) groups.push_back(rival->submitted.ranks());
   return {Code::kMismatch, "Mismatched groups: One rank submitted a group of length " + length(a) +
                                ", but another rank submitted a group of length " + length(b) + ". Group " +
-                               rivals[0]->base + ": rank " + std::to_string(a.rank) + " has " + length(a) +
-                               " tensors, rank " + std::to_string(b.rank) + " has " + length(b) + "." +
-                               outnumbered_text(outnumbered_among(groups))};
+                               rivals[0]->base + ": rank " + std::to_string(a.ranks.first()) + " has " +
+                               length(a) + " tensors, rank " + std::to_string(b.ranks.first()) + " has " +
+                               length(b) + "." + outnumbered_text(outnumbered_among(groups))};
 }
 
 }  // namespace
 
-PendingSet::PendingSet(int32_t id, std::vector<Rank> members, const std::vector<bool>& has_joined)
-    : id_(id), members_(std::move(members)), has_joined_(has_joined) {}
+std::vector<Submission> submissions_of(const PendingTensor& tensor) {
+  std::map<Rank, const TensorRequest*> by_rank;
+  for (const Arrival& one : tensor.arrivals)
+    one.ranks.for_each([&](Rank rank) { by_rank.emplace(rank, one.request.get()); });
+  std::vector<Submission> all;
+  all.reserve(by_rank.size());
+  for (const auto& [rank, request] : by_rank) all.push_back({.rank = rank, .request = *request});
+  return all;
+}
+
+std::vector<Submission> different_submissions_of(const PendingTensor& tensor) {
+  std::map<const TensorRequest*, Rank> lowest;  // equal requests are one
+  for (const Arrival& one : tensor.arrivals) {
+    const auto [at, is_new] = lowest.emplace(one.request.get(), one.ranks.first());
+    if (!is_new) at->second = std::min(at->second, one.ranks.first());
+  }
+  std::map<Rank, const TensorRequest*> by_rank;
+  for (const auto& [request, rank] : lowest) by_rank.emplace(rank, request);
+  std::vector<Submission> all;
+  for (const auto& [rank, request] : by_rank) all.push_back({.rank = rank, .request = *request});
+  return all;
+}
+
+PendingSet::PendingSet(int32_t id, std::vector<Rank> members, const RankSet& joined)
+    : id_(id), members_(std::move(members)), member_set_(members_), joined_(joined) {}
 
 Rank PendingSet::index_of(Rank world_rank) const {
   const auto guess = static_cast<size_t>(world_rank);
@@ -73,11 +93,10 @@ Rank PendingSet::index_of(Rank world_rank) const {
 }
 
 std::vector<Rank> PendingSet::missing_ranks(const PendingTensor& tensor) const {
-  std::vector<Rank> missing;
-  for (size_t i = 0; i < members_.size(); ++i)
-    if (!tensor.is_submitted[i] && !has_joined_[static_cast<size_t>(members_[i])])
-      missing.push_back(members_[i]);
-  return missing;
+  RankSet missing = member_set_;
+  missing.remove(tensor.submitted);
+  missing.remove(joined_);
+  return missing.ranks();
 }
 
 const PendingTensor* PendingSet::find(const std::string& name) const {
@@ -87,36 +106,45 @@ const PendingTensor* PendingSet::find(const std::string& name) const {
 
 // A member that has joined keeps nobody waiting.
 bool PendingSet::comes_before(const PendingTensor& tensor, const PendingTensor& complete) const {
-  std::unordered_map<Rank, uint64_t> sequences;
-  for (const Submission& one : tensor.submissions) sequences.emplace(one.rank, one.sequence);
   bool have_any_both = false;
-  for (const Submission& one : complete.submissions) {
-    if (index_of(one.rank) < 0) continue;
-    const auto at = sequences.find(one.rank);
-    if (at == sequences.end() && has_joined_[static_cast<size_t>(one.rank)]) continue;
-    if (at == sequences.end() || at->second > one.sequence) return false;
-    have_any_both = true;
+  for (const Arrival& one : complete.arrivals) {
+    const RankSet ranks = one.ranks.common(member_set_);
+    RankSet without = ranks;
+    without.remove(tensor.submitted);
+    if (!joined_.includes(without)) return false;
+    for (const Arrival& other : tensor.arrivals) {
+      if (ranks.common(other.ranks).is_empty()) continue;
+      if (other.sequence > one.sequence) return false;
+      have_any_both = true;
+    }
   }
   return have_any_both;
 }
 
-bool PendingSet::submit(Submission&& submission, const Status& fault, Nanos now) {
-  const Rank from = submission.rank;
-  PendingTensor& tensor = find_or_add(submission, now);
+void PendingSet::submit(Arrival&& arrival, const Status& fault, Nanos now) {
+  PendingTensor& tensor = find_or_add(arrival, now);
   if (!fault.is_ok() && tensor.fault.is_ok()) tensor.fault = fault;
-  const auto index = static_cast<size_t>(index_of(from));
-  if (tensor.is_submitted[index]) {
-    tensor.fault = {Code::kDuplicateName, "Rank " + std::to_string(from) + " submitted " + tensor.name +
+  if (const RankSet again = arrival.ranks.common(tensor.submitted); !again.is_empty()) {
+    tensor.fault = {Code::kDuplicateName, "Rank " + std::to_string(again.last()) + " submitted " +
+                                              tensor.name +
                                               " with the same name as another tensor that is currently being "
                                               "processed."};
-    return false;
+    arrival.ranks.remove(again);
+    if (arrival.ranks.is_empty()) return;
   }
-  const bool is_first = tensor.submissions.empty();
+  const bool is_first = tensor.arrivals.empty();
   const bool was_complete = tensor.is_complete();
-  tensor.is_submitted[index] = true;
-  if (!has_joined_[static_cast<size_t>(from)] && tensor.missing > 0) --tensor.missing;
-  enter_group(tensor, submission.request);
-  tensor.submissions.push_back(std::move(submission));
+  tensor.submitted.add(arrival.ranks);
+  RankSet awaited = arrival.ranks;
+  awaited.remove(joined_);
+  tensor.missing -= std::min(tensor.missing, awaited.count());
+  enter_group(tensor, *arrival.request);
+  for (const Arrival& other : tensor.arrivals) {
+    if (!(*other.request == *arrival.request)) continue;
+    arrival.request = other.request;
+    break;
+  }
+  tensor.arrivals.push_back(std::move(arrival));
   // If all other ranks have joined, a tensor is complete at its first submission.
   if (tensor.is_complete() && (!was_complete || is_first)) {
     complete(tensor);
@@ -124,21 +152,17 @@ bool PendingSet::submit(Submission&& submission, const Status& fault, Nanos now)
     if (const auto rivals = bases_.find(tensor.base); rivals->second.size() > 1)
       suspect_bases_.push_back(tensor.base);
   }
-  return is_first;
 }
 
-PendingTensor& PendingSet::find_or_add(const Submission& submission, Nanos now) {
-  const TensorRequest& request = submission.request;
+PendingTensor& PendingSet::find_or_add(const Arrival& arrival, Nanos now) {
+  const TensorRequest& request = *arrival.request;
   const auto [slot, is_new] = tensors_.try_emplace(request.name);
   if (!is_new) return *slot->second;
   slot->second = std::make_unique<PendingTensor>();
   PendingTensor& tensor = *slot->second;
   tensor.name = request.name;
-  tensor.id = submission.sequence;
-  tensor.submissions.reserve(members_.size());
-  tensor.is_submitted.resize(members_.size());
-  tensor.missing = static_cast<Rank>(std::count_if(
-      members_.begin(), members_.end(), [&](Rank rank) { return !has_joined_[static_cast<size_t>(rank)]; }));
+  tensor.id = arrival.sequence;
+  tensor.missing = static_cast<Rank>(members_.size()) - member_set_.common(joined_).count();
   tensor.since = now;
   tensor.order = next_order_++;
   tensor.at = waiting_.insert(waiting_.end(), &tensor);
@@ -148,9 +172,9 @@ PendingTensor& PendingSet::find_or_add(const Submission& submission, Nanos now) 
 }
 
 void PendingSet::enter_group(PendingTensor& tensor, const TensorRequest& request) {
-  const bool is_first = tensor.submissions.empty();
+  const bool is_first = tensor.arrivals.empty();
   if (!is_first) {
-    const TensorRequest& first = tensor.submissions[0].request;
+    const TensorRequest& first = tensor.first();
     if (first.group_size == request.group_size && first.group_index == request.group_index &&
         first.group_name == request.group_name)
       return;
@@ -218,11 +242,10 @@ void PendingSet::complete(PendingTensor& tensor) {
 }
 
 void PendingSet::join(Rank from) {
-  const Rank index = index_of(from);
-  if (index < 0) return;
+  if (index_of(from) < 0) return;
   std::vector<PendingTensor*> completed;
   for (PendingTensor* tensor : waiting_) {
-    if (tensor->is_submitted[static_cast<size_t>(index)] || tensor->is_complete()) continue;
+    if (tensor->submitted.contains(from) || tensor->is_complete()) continue;
     if (--tensor->missing == 0) completed.push_back(tensor);
     if (!tensor->base.empty() && bases_[tensor->base].size() > 1) suspect_bases_.push_back(tensor->base);
   }
@@ -270,13 +293,9 @@ bool PendingSet::can_never_complete(const std::vector<PendingTensor*>& rivals) c
   if (rivals.size() < 2) return false;
   for (const PendingTensor* rival : rivals)
     if (rival->is_complete()) return false;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const bool is_covered = has_joined_[static_cast<size_t>(members_[i])] ||
-                            std::any_of(rivals.begin(), rivals.end(),
-                                        [i](const PendingTensor* rival) { return rival->is_submitted[i]; });
-    if (!is_covered) return false;
-  }
-  return true;
+  RankSet covered = joined_;
+  for (const PendingTensor* rival : rivals) covered.add(rival->submitted);
+  return covered.includes(member_set_);
 }
 
 std::vector<PendingTensor*> PendingSet::related(std::vector<PendingTensor*> seeds) const {
@@ -313,8 +332,7 @@ std::vector<std::unique_ptr<PendingTensor>> PendingSet::remove(std::vector<Pendi
   for (const PendingGroup* group : groups) groups_.erase(std::string(group->name));
   for (const auto& tensor : out) {
     tensor->groups.clear();
-    std::sort(tensor->submissions.begin(), tensor->submissions.end(),
-              [](const Submission& a, const Submission& b) { return a.rank < b.rank; });
+    std::ranges::sort(tensor->arrivals, {}, [](const Arrival& one) { return one.ranks.first(); });
   }
   return out;
 }

@@ -21,20 +21,26 @@ struct PendingGroup;
 
 struct PendingTensor {
   std::string name;
-  uint64_t id = 0;  // no other tensor of any set has it: the sequence of the first submission
-  std::vector<Submission> submissions;  // in order of arrival
-  std::vector<bool> is_submitted;       // by member index
-  Rank missing = 0;                     // members that neither submitted nor joined
-  Nanos since = 0;                      // first submission
-  uint64_t order = 0;                   // of the first submission, within the set
-  Status fault;                         // of a submission; reported when the tensor is complete
-  std::vector<PendingGroup*> groups;    // more than one when ranks disagree
+  uint64_t id = 0;                // no other tensor of any set has it: the sequence of the first submission
+  std::vector<Arrival> arrivals;  // in order of arrival; of the lowest ranks first when it is complete
+  RankSet submitted;              // by whom
+  Rank missing = 0;               // members that neither submitted nor joined
+  Nanos since = 0;                // first submission
+  uint64_t order = 0;             // of the first submission, within the set
+  Status fault;                   // of a submission; reported when the tensor is complete
+  std::vector<PendingGroup*> groups;  // more than one when ranks disagree
   bool has_group_conflict = false;
   std::string base;  // "x" if this is "x_1of3", the first member of a group that the API named
   std::list<PendingTensor*>::iterator at;
 
   [[nodiscard]] bool is_complete() const { return missing == 0; }
+  [[nodiscard]] const TensorRequest& first() const { return *arrivals.front().request; }
 };
+
+// One for each rank, ascending.
+std::vector<Submission> submissions_of(const PendingTensor& tensor);
+// One for each different request, of the lowest rank that made it; ascending.
+std::vector<Submission> different_submissions_of(const PendingTensor& tensor);
 
 struct PendingGroup {
   std::string name;
@@ -55,11 +61,12 @@ struct Finished {
 
 class PendingSet {
  public:
-  // has_joined: by world rank; the coordinator owns it, and it outlives this object.
-  PendingSet(int32_t id, std::vector<Rank> members, const std::vector<bool>& has_joined);
+  // joined: the ranks that have; the coordinator owns it, and it outlives this object.
+  PendingSet(int32_t id, std::vector<Rank> members, const RankSet& joined);
 
   [[nodiscard]] int32_t id() const { return id_; }
   [[nodiscard]] const std::vector<Rank>& members() const { return members_; }
+  [[nodiscard]] const RankSet& member_set() const { return member_set_; }
   [[nodiscard]] Rank index_of(Rank world_rank) const;  // -1: not a member
   // In order of first submission. Includes the complete members of incomplete groups.
   [[nodiscard]] const std::list<PendingTensor*>& waiting() const { return waiting_; }
@@ -71,9 +78,9 @@ class PendingSet {
   // complete one had submitted this one before.
   [[nodiscard]] bool comes_before(const PendingTensor& tensor, const PendingTensor& complete) const;
 
-  // A member submits a tensor. True if this is the first submission of the name.
-  bool submit(Submission&& submission, const Status& fault, Nanos now);
-  // A member has joined. has_joined says so already.
+  // Members submit a tensor.
+  void submit(Arrival&& arrival, const Status& fault, Nanos now);
+  // A member has joined. The set of those that have says so already.
   void join(Rank from);
   // What the calls above have finished.
   std::vector<Finished> take_finished();
@@ -84,7 +91,7 @@ class PendingSet {
   std::vector<std::unique_ptr<PendingTensor>> take_all();
 
  private:
-  PendingTensor& find_or_add(const Submission& submission, Nanos now);
+  PendingTensor& find_or_add(const Arrival& arrival, Nanos now);
   void enter_group(PendingTensor& tensor, const TensorRequest& request);
   void suspect(PendingGroup& group);
   void complete(PendingTensor& tensor);
@@ -96,7 +103,8 @@ class PendingSet {
 
   int32_t id_;
   std::vector<Rank> members_;
-  const std::vector<bool>& has_joined_;
+  RankSet member_set_;
+  const RankSet& joined_;
   uint64_t next_order_ = 0;
   std::unordered_map<std::string, std::unique_ptr<PendingTensor>> tensors_;
   std::unordered_map<std::string, PendingGroup> groups_;

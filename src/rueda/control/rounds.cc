@@ -4,7 +4,7 @@
 
 namespace rueda::control {
 
-void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+void Rounds::submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
                        TraceSink* trace) {
   // The sender had not yet seen the last plan begin. It puts these requests into the plan, or sends them
   // again.

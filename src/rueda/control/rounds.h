@@ -28,8 +28,9 @@ class Rounds {
   Rounds(CoordinatorOptions coordinator, Options options, Planner& planner)
       : options_(options), coordinator_(std::move(coordinator)), planner_(planner) {}
 
-  // Requests of one rank. plans_begun: how many plans it had seen begin when it sent them.
-  void submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now, TraceSink* trace);
+  // Requests that each of these ranks has made. plans_begun: how many plans it had seen begin then.
+  void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+                 TraceSink* trace);
   // The stalls to report now. If a report is fatal, the job ends and no further round begins.
   // in_plan: as in Coordinator::check_stalls.
   std::vector<StallReport> take_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});

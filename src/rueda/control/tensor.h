@@ -1,27 +1,36 @@
-// The values that the parts of the coordinator hand to one another, from "every rank has submitted this
-// tensor" to "these tensors run together". Submission and CompleteTensor come from pending and go to
-// mismatch, which compares them, and to respond, which makes a Candidate of them. ready, fusion and
-// priority_queue put Units of candidates into buckets. Pure values.
+// The values that the parts of the coordinator hand to one another, from "these ranks have submitted this
+// tensor" to "these tensors run together". Arrivals come to pending. Submission and CompleteTensor come from
+// it and go to mismatch, which compares them, and to respond, which makes a Candidate of them. ready, fusion
+// and priority_queue put Units of candidates into buckets. Pure values.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/rank_set.h"
 
 namespace rueda::control {
 
+// Equal requests of several ranks, which came together.
+struct Arrival {
+  RankSet ranks;  // world ranks, never empty
+  std::shared_ptr<const TensorRequest> request;
+  uint64_t sequence = 0;  // of all requests that the coordinator has received
+};
+
+// A view of what one rank has submitted.
 struct Submission {
   Rank rank = 0;  // world rank
-  TensorRequest request;
-  uint64_t sequence = 0;  // of all requests that the coordinator has received
+  const TensorRequest& request;
 };
 
 // A view of one complete tensor: what mismatch compares and respond answers.
 struct CompleteTensor {
-  const std::vector<Submission>& submissions;  // ascending world ranks, never empty
+  const std::vector<Submission>& submissions;  // ascending world ranks, never empty; see submissions_of()
   const std::vector<Rank>& members;            // of the set, ascending world ranks
   const std::vector<Rank>& joined;             // members that joined and did not submit, ascending
 };

@@ -115,17 +115,15 @@ Status measure(LinkDriver& driver, Rank peer, bool is_first, MeasuredLink& link)
   return Status::ok();
 }
 
-Status await_everybody(LinkDriver& driver, const std::vector<PeerInfo>& all) {
-  std::vector<bool> is_here(all.size(), false);
-  is_here[0] = true;
+// A child says that it is here when all ranks below it are.
+Status await_children(LinkDriver& driver, const Hierarchy& hierarchy, const std::vector<PeerInfo>& all) {
+  std::vector<Rank> missing = hierarchy.children();
   const auto is_complete = [&] {
-    for (const ControlMessage& message : driver.messages()) is_here[static_cast<size_t>(message.from)] = true;
-    return std::find(is_here.begin(), is_here.end(), false) == is_here.end();
+    for (const ControlMessage& message : driver.messages()) std::erase(missing, message.from);
+    return missing.empty();
   };
   return driver.until(is_complete, [&] {
-    const auto missing =
-        static_cast<Rank>(std::find(is_here.begin(), is_here.end(), false) - is_here.begin());
-    return describe(missing, all[static_cast<size_t>(missing)]) + " to connect";
+    return describe(missing.front(), all[static_cast<size_t>(missing.front())]) + " to connect";
   });
 }
 
@@ -147,33 +145,34 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
   const Hierarchy hierarchy(me, all);
   const std::array<Rank, 2> partners = {hierarchy.local_probe(), hierarchy.remote_probe()};
   const std::array<MeasuredLink*, 2> wanted = {&measured.local, &measured.remote};
+  if (Status s = await_children(driver, hierarchy, all); !s.is_ok()) return s;
   if (const Rank parent = hierarchy.parent(); parent >= 0) {
     links.send_control(parent, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] != me) continue;
-      if (Status s = measure(driver, parent, false, *wanted[i]); !s.is_ok()) return s;
+      if (Status s = measure(driver, hierarchy.root(), false, *wanted[i]); !s.is_ok()) return s;
     }
+    const auto is_from_parent = [parent](const ControlMessage& message) { return message.from == parent; };
+    const auto find = [&] { return std::ranges::find_if(driver.messages(), is_from_parent); };
     const Status told = driver.until(
-        [&] { return !driver.messages().empty(); },
+        [&] { return find() != driver.messages().end(); },
         [&] { return describe(parent, all[static_cast<size_t>(parent)]) + " to start the job"; });
     if (!told.is_ok()) return told;
-    ByteReader in(driver.messages().front().payload);
+    ByteReader in(find()->payload);
     for (MeasuredLink* link : wanted) {
       link->latency_us = in.get<double>();
       link->gbps = in.get<double>();
     }
-    if (!in.is_ok() || driver.messages().front().type != MessageType::kCosts) {
-      return Status(Code::kInternal, "rank 0 did not send the costs of links at the end of init.");
+    if (!in.is_ok() || find()->type != MessageType::kCosts)
+      return Status(Code::kInternal, "rank " + std::to_string(parent) +
+                                         " did not send the costs of links at the end of init.");
+  } else {
+    for (size_t i = 0; i < partners.size(); ++i) {
+      if (partners[i] < 0) continue;
+      if (Status s = measure(driver, partners[i], true, *wanted[i]); !s.is_ok()) return s;
     }
-    driver.give_back_later_messages();
-    return measured;
   }
-  if (Status s = await_everybody(driver, all); !s.is_ok()) return s;
-  for (size_t i = 0; i < partners.size(); ++i) {
-    if (partners[i] < 0) continue;
-    if (Status s = measure(driver, partners[i], true, *wanted[i]); !s.is_ok()) return s;
-  }
-  links.broadcast_control(MessageType::kCosts, encode_links(measured));
+  links.send_control_below(MessageType::kCosts, encode_links(measured));
   const Status flushed =
       driver.until([&] { return !links.has_unsent_control(); }, [] { return "the network"; });
   if (!flushed.is_ok()) return flushed;

@@ -35,16 +35,18 @@ Driver::Options driver_options(const Session& session) {
 
 Engine::Engine(Session session)
     : session_(std::move(session)),
+      hierarchy_(session_.me, *session_.all),
       ready_streams_(session_.devices.get()),
       operations_([this] { driver_.wake(); }, session_.first_handle, session_.first_prepared,
                   session_.size() > 1 ? Operations::EndNow()
                                       : [this](Operation& one) { return submissions_.end_now(one); }),
       groups_(session_.epoch, session_.me, session_.size(), session_.process_sets),
       recording_(session_.timeline, session_.me),
-      channel_(session_.links.get(), session_.size(), counters_),
+      channel_(session_.links.get(), hierarchy_, groups_.without_world(), counters_),
       dispatcher_(session_.me, operations_, groups_, *session_.backends, ready_streams_,
                   recording_.timeline(), counters_, session_.devices.get()),
       negotiation_({.session = session_,
+                    .hierarchy = hierarchy_,
                     .groups = groups_,
                     .operations = operations_,
                     .dispatcher = dispatcher_,
@@ -52,9 +54,9 @@ Engine::Engine(Session session)
                     .channel = channel_,
                     .trace = recording_.timeline(),
                     .counters = counters_}),
-      failure_detector_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond),
+      failure_detector_(hierarchy_, *session_.all, nanos(session_.config.peer_timeout_s, kSecond),
                         monotonic_now()),
-      observer_(session_, operations_, monotonic_now()),
+      observer_(session_, hierarchy_, operations_, monotonic_now()),
       submissions_({.session = session_,
                     .groups = groups_,
                     .operations = operations_,
@@ -63,7 +65,7 @@ Engine::Engine(Session session)
                     .residuals = dispatcher_.residuals(),
                     .counters = counters_,
                     .trace = recording_.timeline()}),
-      shutdown_(session_.me, session_.size()),
+      shutdown_(session_.me, session_.size(), hierarchy_.parent()),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (is_crowded(session_)) operations_.sleep_at_once();
@@ -128,6 +130,7 @@ bool Engine::turn() {
   }
   note_participation(now);
   carry_out(shutdown_.tick(state_for_shutdown()));
+  channel_.send_due(now);
   return moved;
 }
 
@@ -144,13 +147,14 @@ bool Engine::look_closely(const std::atomic<bool>& is_done) {
 }
 
 Nanos Engine::next_event(Nanos now) const {
-  const Nanos next = std::min({failure_detector_.next_event(), observer_.next_event(),
+  const Nanos next = std::min({failure_detector_.next_event(), observer_.next_event(), channel_.next_event(),
                                negotiation_.next_event(now, shutdown_.is_running())});
   return shutdown_.is_running() ? next : std::min(next, now + kLeavingLook);
 }
 
 bool Engine::has_due_times(Nanos now) const {
-  return !shutdown_.is_running() || failure_detector_.is_undecided() || negotiation_.has_due_times(now);
+  return !shutdown_.is_running() || failure_detector_.is_undecided() || negotiation_.has_due_times(now) ||
+         channel_.next_event() != kLongestTime;
 }
 
 bool Engine::is_quiet() const {
@@ -164,83 +168,10 @@ bool Engine::prepare_sleep() {
 
 void Engine::wake_up() { session_.backends->wake_up(); }
 
-bool Engine::handle_messages() {
-  const std::vector<ControlMessage> messages = session_.links->take_control();
-  const Nanos now = monotonic_now();
-  for (const ControlMessage& message : messages) {
-    if (shutdown_.is_closed()) break;
-    failure_detector_.heard(message.from, now);
-    observer_.heard(message.from, now);
-    handle_message(message, now);
-  }
-  return !messages.empty();
-}
-
-void Engine::handle_message(const ControlMessage& message, Nanos now) {
-  using control::MessageType;
-  const auto refuse = [&](const Status& status) {
-    carry_out(failure_detector_.refused(message.from, status.why));
-  };
-  switch (message.type) {
-    case MessageType::kRequests:
-    case MessageType::kResponses:
-    case MessageType::kPlanDepart:
-    case MessageType::kPlanFreeze:
-    case MessageType::kPlanPosition: {
-      const Status read = negotiation_.on_message(message, now, shutdown_.is_running());
-      return read.is_ok() ? void() : refuse(read);
-    }
-    case MessageType::kHeartbeat: {
-      const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(message.payload);
-      if (!heartbeat.is_ok()) return refuse(heartbeat.status());
-      return carry_out(failure_detector_.on_heartbeat(message.from, heartbeat.value(), now));
-    }
-    case MessageType::kFacts: {
-      Result<control::Facts> facts = control::decode_facts(message.payload);
-      if (!facts.is_ok()) return refuse(facts.status());
-      return observer_.on_facts(message.from, std::move(facts).value(), now);
-    }
-    case MessageType::kAbort: {
-      const Result<control::Abort> abort = control::decode_abort(message.payload);
-      if (!abort.is_ok()) return refuse(abort.status());
-      return carry_out(failure_detector_.on_abort(message.from, abort.value(), monotonic_now()));
-    }
-    case MessageType::kShutdown: {
-      const Rank leaver = is_coordinator() ? message.from : control::decode_rank(message.payload);
-      return carry_out(shutdown_.on_shutdown(leaver, state_for_shutdown()));
-    }
-    case MessageType::kDone:
-      return shutdown_.on_done(message.from);
-    case MessageType::kStallReport: {
-      const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
-      RUEDA_LOG(kWarning, text);
-      return recording_.timeline().record(instant_span(SpanKind::kStall, text));
-    }
-    case MessageType::kShowStacks:
-      return session_.show_stacks ? session_.show_stacks() : void();
-    case MessageType::kConnect:  // links take it
-    case MessageType::kCosts:    // start-up only
-      return;
-  }
-}
-
-void Engine::handle_losses() {
-  for (const transport::Loss& loss : session_.links->take_losses()) {
-    if (shutdown_.is_closed()) return;
-    if (loss.peer < 0) continue;
-    const bool carries_control = loss.channel == kControlChannel;
-    RUEDA_LOG(kDebug, "channel " + std::to_string(loss.channel) + ": " + loss.status.why);
-    if (shutdown_.phase() != Shutdown::Phase::kStopped)
-      carry_out(failure_detector_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
-    else if (carries_control)
-      shutdown_.on_loss(loss.peer);
-  }
-}
-
 void Engine::send_facts(Nanos now) {
   control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
   facts.participation = participation_.at(now);
-  channel_.send(kCoordinator, control::MessageType::kFacts, control::encode(facts));
+  channel_.send_up(control::MessageType::kFacts, control::encode(facts));
 }
 
 // It looks at the clock only when something changes, unless it is given the time.
@@ -258,15 +189,17 @@ void Engine::look_around(Nanos now) {
       observer_.look(negotiation_.place_in_plan(now), negotiation_.plan(),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
   for (const control::PeerProcess& peer : observer_.held(now)) failure_detector_.held(peer, now);
-  const Rank watched = is_coordinator() ? session_.size() : kCoordinator + 1;
-  for (Rank peer = 0; peer < watched; ++peer)
-    if (peer != session_.me) failure_detector_.host_silence(peer, session_.links->host_silence(peer), now);
-  if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
+  const auto look_at_host = [&](Rank peer) {
+    failure_detector_.host_silence(peer, session_.links->host_silence(peer), now);
+  };
+  if (!is_coordinator()) return look_at_host(hierarchy_.parent());  // whom alone it watches
+  for (Rank peer = 0; peer < session_.size(); ++peer)
+    if (peer != session_.me) look_at_host(peer);
   for (const control::StragglerDetector::Wait& one : observer_.take_waits())
     counters_.meters->waited_for(one.rank, one.waited);
   for (const Rank rank : late) {
     if (rank != session_.me)
-      channel_.send(rank, control::MessageType::kShowStacks, {});
+      channel_.send_letter(rank, control::MessageType::kShowStacks, {});
     else if (session_.show_stacks)
       session_.show_stacks();
   }

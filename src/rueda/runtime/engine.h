@@ -20,6 +20,7 @@
 #include "rueda/runtime/driver.h"
 #include "rueda/runtime/failure_detector.h"
 #include "rueda/runtime/groups.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/negotiation.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
@@ -80,7 +81,7 @@ class Engine final : private Work {
 
  private:
   explicit Engine(Session session);
-  [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
+  [[nodiscard]] bool is_coordinator() const { return hierarchy_.is_root(); }
   template <class F>
   Status wait_for(const std::shared_ptr<Operation>& operation, std::optional<Deadline> deadline,
                   const F& wait);
@@ -102,13 +103,22 @@ class Engine final : private Work {
 
   // ---- events ----
   bool handle_messages();
-  void handle_message(const ControlMessage& message, Nanos now);
+  Status handle_message(ControlMessage& message, Nanos now);
+  Status handle_from_below(ControlMessage& message, Nanos now);
+  Status handle_parcel(Rank child, control::Parcel parcel, Nanos now);
+  Status on_parcel(const control::Parcel& parcel, Nanos now);
+  Status handle_from_above(ControlMessage& message);
+  Status handle_letter(const ControlMessage& message);
+  Status on_heartbeat(const ControlMessage& message, Nanos now);
+  Status on_abort(Rank from, std::span<const std::byte> payload);
   void handle_losses();
+  void on_late_loss(Rank peer);
   [[nodiscard]] EngineState state_for_shutdown() const;
 
   // ---- what was decided ----
   void carry_out(const FailureDetector::Actions& actions);
   void carry_out(const FailureDetector::Ping& ping);
+  void carry_out(const FailureDetector::Probe& probe);
   void carry_out(const FailureDetector::Answer& answer);
   void carry_out(const FailureDetector::Clock& clock);
   void carry_out(const FailureDetector::Report& report);
@@ -123,6 +133,7 @@ class Engine final : private Work {
   [[nodiscard]] Status shut_down_status() const;
 
   Session session_;
+  Hierarchy hierarchy_;
   EngineCounters counters_;
   ReadyStreams ready_streams_;  // before operations_, whose events use it
   Operations operations_;

@@ -36,20 +36,25 @@ void Engine::carry_out(const FailureDetector::Actions& actions) {
 }
 
 void Engine::carry_out(const FailureDetector::Ping& ping) {
-  const control::Heartbeat heartbeat{.sent = monotonic_now(), .echo_sent = 0, .echo_received = 0};
-  const Bytes payload = control::encode(heartbeat);
-  for (const Rank peer : ping.to) channel_.send(peer, control::MessageType::kHeartbeat, payload);
+  const control::Heartbeat heartbeat{
+      .sent = monotonic_now(), .echo_sent = 0, .echo_received = 0, .clock = ping.clock};
+  channel_.send_below(control::MessageType::kHeartbeat, control::encode(heartbeat));
   // The others say in their answers how long they have taken part until now.
-  const bool asks_all = std::cmp_equal(ping.to.size() + 1, session_.size());
-  if (is_coordinator() && asks_all)
+  if (is_coordinator())
     observer_.on_participation(session_.me, participation_.at(heartbeat.sent), heartbeat.sent);
 }
 
+void Engine::carry_out(const FailureDetector::Probe& probe) {
+  channel_.send_letter(probe.of, control::MessageType::kProbe, control::encode_time(monotonic_now()));
+}
+
 void Engine::carry_out(const FailureDetector::Answer& answer) {
-  const control::Heartbeat heartbeat{
-      .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
+  const control::Heartbeat heartbeat{.sent = monotonic_now(),
+                                     .echo_sent = answer.sent,
+                                     .echo_received = answer.received,
+                                     .clock = answer.clock};
   channel_.send(answer.to, control::MessageType::kHeartbeat, control::encode(heartbeat));
-  if (!is_coordinator()) send_facts(monotonic_now());
+  if (answer.to == hierarchy_.parent()) send_facts(monotonic_now());
 }
 
 void Engine::carry_out(const FailureDetector::Clock& clock) {
@@ -59,7 +64,7 @@ void Engine::carry_out(const FailureDetector::Clock& clock) {
 }
 
 void Engine::carry_out(const FailureDetector::Report& report) {
-  channel_.send(kCoordinator, control::MessageType::kAbort, control::encode(report.abort));
+  channel_.send_up(control::MessageType::kAbort, control::encode(report.abort));
 }
 
 void Engine::carry_out(const FailureDetector::End& end) {
@@ -76,7 +81,7 @@ void Engine::carry_out(const FailureDetector::End& end) {
   const std::string waiting = negotiation_.pending_summary();
   if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
   if (session_.links) {
-    if (end.tells_others) tell_end(end);
+    tell_end(end);
     session_.links->abort(end.why);
     session_.links->progress(session_.on_data);
   }
@@ -86,13 +91,14 @@ void Engine::carry_out(const FailureDetector::End& end) {
 }
 
 void Engine::tell_end(const FailureDetector::End& end) {
-  // From a rank other than the coordinator, an abort that names a lost rank would be a report.
-  const Rank named = is_coordinator() ? end.lost : -1;
-  Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
-  if (is_coordinator())
-    channel_.broadcast(control::MessageType::kAbort, std::move(news));
-  else  // a rank 0 that was stopped reads it when it goes on, before it finds the others gone
-    channel_.send(kCoordinator, control::MessageType::kAbort, std::move(news));
+  control::Abort news{.lost = end.lost, .code = end.why.code, .why = end.why.why};
+  channel_.send_below(control::MessageType::kAbort, control::encode(news));
+  if (!is_coordinator() && end.tells_above) {
+    // To the coordinator an abort that names a lost rank would be a report. A rank 0 that was stopped reads
+    // it when it goes on, before it finds the others gone.
+    news.lost = -1;
+    channel_.send_up(control::MessageType::kAbort, control::encode(news));
+  }
   channel_.flush(kNewsWait, session_.on_data);
 }
 
@@ -110,15 +116,16 @@ void Engine::carry_out(ShutdownAction action) {
   using control::MessageType;
   switch (action) {
     case ShutdownAction::kAskToLeave:
-      return channel_.send(kCoordinator, MessageType::kShutdown, {});
+      return channel_.send_up(MessageType::kShutdown, {});
     case ShutdownAction::kEndPlan:
       return negotiation_.depart("a rank leaves");
     case ShutdownAction::kTellOthers:
-      return channel_.broadcast(MessageType::kShutdown, control::encode_rank(shutdown_.first_leaver()));
+      return channel_.send_below(MessageType::kShutdown, control::encode_rank(shutdown_.first_leaver()));
     case ShutdownAction::kStop:
       return stop();
     case ShutdownAction::kReleaseAll:
-      channel_.broadcast(MessageType::kDone, {});
+      if (hierarchy_.children().empty()) return;
+      channel_.send_below(MessageType::kDone, {});
       return channel_.flush(kReleaseWait, session_.on_data);
   }
 }
@@ -128,7 +135,7 @@ void Engine::stop() {
   if (session_.links) recording_.look_at_links(*session_.links, monotonic_now(), *counters_.meters, true);
   if (is_coordinator()) return;
   recording_.stop();  // rank 0 draws what is recorded when it hears kDone of all ranks
-  channel_.send(kCoordinator, control::MessageType::kDone, {});
+  channel_.send_up(control::MessageType::kDone, {});
 }
 
 }  // namespace rueda::runtime

@@ -67,6 +67,25 @@ std::string advice_for(const std::string& reason) {
 
 }  // namespace
 
+FailureDetector::FailureDetector(const Hierarchy& hierarchy, const std::vector<PeerInfo>& all, Nanos timeout,
+                                 Nanos now)
+    : hierarchy_(hierarchy), all_(all), me_(hierarchy.me()), liveness_(hierarchy, timeout, now) {
+  if (is_coordinator()) clock_.emplace();
+}
+
+// While a leader was away, nobody could hear of the ranks below it.
+void FailureDetector::heard(Rank from, Nanos now) {
+  if (is_coordinator() && liveness_.is_away(from, now)) excuse(from, now);
+  liveness_.heard(from, now);
+}
+
+void FailureDetector::excuse(Rank of, Nanos now) {
+  liveness_.excuse(of, now);
+  if (!is_coordinator()) return;
+  for (Rank rank = 0; std::cmp_less(rank, all_.size()); ++rank)
+    if (hierarchy_.is_below(rank, of)) liveness_.excuse(rank, now);
+}
+
 std::string FailureDetector::describe(Rank rank) const {
   return runtime::describe(rank, all_[static_cast<size_t>(rank)]);
 }
@@ -83,7 +102,7 @@ void FailureDetector::host_silence(Rank of, std::optional<Nanos> silence, Nanos 
   if (!silence) return;
   const bool answers = *silence < host_answers_in(liveness_.timeout());
   does_host_answer_[of] = answers;
-  if (!answers) liveness_.excuse(of, now);
+  if (!answers) excuse(of, now);
 }
 
 // A rank that cannot answer is known to be stopped if a rank of its host has seen that.
@@ -123,39 +142,62 @@ FailureDetector::End FailureDetector::refused(Rank from, const std::string& why)
 
 FailureDetector::Actions FailureDetector::on_heartbeat(Rank from, const control::Heartbeat& heartbeat,
                                                        Nanos now) {
-  if (!is_coordinator()) {
-    if (heartbeat.echo_sent != 0) return {Clock{.sample = clock_of_asker(heartbeat, now)}};
-    return {Answer{.to = from, .sent = heartbeat.sent, .received = now}};
-  }
+  if (from == hierarchy_.parent()) return on_ping(from, heartbeat, now);
   suspicions_.answered(from, heartbeat.echo_sent);
   // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
   if (are_on_one_host(all_, from, me_)) return {};
   // Each rank keeps its offset in its own records, so that they can be read without those of rank 0.
-  return {Answer{.to = from, .sent = heartbeat.sent, .received = now}};
+  return {Answer{.to = from, .sent = heartbeat.sent, .received = now, .clock = clock_}};
+}
+
+// A ping of the parent, or its answer to the answer of this rank.
+FailureDetector::Actions FailureDetector::on_ping(Rank from, const control::Heartbeat& ping, Nanos now) {
+  const bool is_echo = ping.echo_sent != 0;
+  const bool is_other_clock = !are_on_one_host(all_, me_, hierarchy_.root());
+  Actions actions;
+  // A parent on this host says what it knows in its pings. One on another host is compared with, in echoes.
+  if (is_other_clock && ping.clock && is_echo != are_on_one_host(all_, me_, from)) {
+    trace::ClockSample sample{.at = now, .offset = ping.clock->offset, .round_trip = ping.clock->round_trip};
+    if (is_echo) {
+      sample = clock_of_asker(ping, now);
+      sample.offset += ping.clock->offset;
+      sample.round_trip += ping.clock->round_trip;
+    }
+    clock_ = {.offset = sample.offset, .round_trip = sample.round_trip};
+    actions.emplace_back(Clock{.sample = sample});
+  }
+  if (is_echo) return actions;
+  actions.emplace_back(Answer{.to = from, .sent = ping.sent, .received = now});
+  if (hierarchy_.children().empty()) return actions;
+  liveness_.pinged(now);
+  actions.emplace_back(Ping{.clock = clock_});
+  return actions;
 }
 
 FailureDetector::Actions FailureDetector::on_loss(Rank peer, bool carries_control, const std::string& why,
                                                   Nanos now) {
   // A data channel may break because its other end has already learnt that a third rank died. That news
   // travels on the control channel, so if the control channel broke, the peer itself was lost.
-  if (carries_control) return {lost(peer, why)};
+  if (carries_control && (is_coordinator() || peer == hierarchy_.parent())) return {lost(peer, why)};
   if (is_coordinator()) return suspect(me_, peer, why, now);
-  if (suspect_ >= 0) return {};
+  if (suspect_ >= 0 && !carries_control) return {};
   suspect_ = peer;
   suspect_reason_ = why;
   suspect_deadline_ = now + kVerdictWait;
-  return {Report{.abort = {.lost = peer, .code = Code::kPeerLost, .why = why}}};
+  return {
+      Report{.abort = {.lost = peer, .code = Code::kPeerLost, .why = why, .is_certain = carries_control}}};
 }
 
 FailureDetector::Actions FailureDetector::on_abort(Rank from, const control::Abort& abort, Nanos now) {
   const bool names_a_rank = abort.lost >= 0 && std::cmp_less(abort.lost, all_.size());
+  if (is_coordinator() && names_a_rank && abort.is_certain) return {this->lost(abort.lost, abort.why)};
   if (is_coordinator() && names_a_rank) {
     const std::string who = " (as reported by rank " + std::to_string(from) + ")";
     return suspect(from, abort.lost, without_period(abort.why) + who, now);
   }
   // The text names the culprit already.
   const Rank lost = names_a_rank ? abort.lost : -1;
-  return {End{.why = {abort.code, abort.why}, .lost = lost, .tells_others = is_coordinator()}};
+  return {End{.why = {abort.code, abort.why}, .lost = lost, .tells_above = false}};
 }
 
 // A channel between two ranks broke. A sign of life from the suspect tells whether it was lost or
@@ -163,7 +205,7 @@ FailureDetector::Actions FailureDetector::on_abort(Rank from, const control::Abo
 FailureDetector::Actions FailureDetector::suspect(Rank reporter, Rank whom, const std::string& why,
                                                   Nanos now) {
   suspicions_.report(reporter, whom, why, now);
-  if (whom != me_) return {Ping{.to = {whom}}};
+  if (whom != me_) return {Probe{.of = whom}};
   suspicions_.answered(whom, now);
   return {};
 }
@@ -178,11 +220,7 @@ FailureDetector::Actions FailureDetector::on_failure(const Status& why, Nanos no
 
 FailureDetector::Actions FailureDetector::tick(Nanos now) {
   Actions actions;
-  if (liveness_.take_due(now) && is_coordinator()) {
-    std::vector<Rank> others;
-    for (Rank peer = 1; std::cmp_less(peer, all_.size()); ++peer) others.push_back(peer);
-    actions.emplace_back(Ping{.to = std::move(others)});
-  }
+  if (liveness_.take_due(now) && !hierarchy_.children().empty()) actions.emplace_back(Ping{.clock = clock_});
   if (const std::optional<Rank> silent = liveness_.silent(now)) {
     actions.emplace_back(this->silent(*silent, now));
   } else if (!suspicions_.is_empty()) {

@@ -4,7 +4,8 @@
 // the next event.
 //
 // The verdict of the coordinator counts. Another rank that lost a connection reports it and waits for the
-// verdict. It judges by itself only if no verdict comes.
+// verdict. It judges by itself only if no verdict comes, and if it has lost its parent: then none can come. A
+// parent that has lost the control channel to a child reports that as certain.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/verdict.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/suspicions.h"
@@ -28,12 +30,16 @@ namespace rueda::runtime {
 
 class FailureDetector {
  public:
-  struct Ping {  // asks for a sign of life
-    std::vector<Rank> to;
+  struct Ping {  // asks all children for a sign of life
+    std::optional<control::ClockOffset> clock;
   };
-  struct Answer {  // to a heartbeat: a rank to the coordinator, and the coordinator to that answer
+  struct Probe {  // the coordinator asks one rank for a sign of life
+    Rank of = 0;
+  };
+  struct Answer {  // to a heartbeat: a child to its parent, and the parent to that answer
     Rank to = 0;
     Nanos sent = 0, received = 0;
+    std::optional<control::ClockOffset> clock = {};
   };
   struct Clock {  // a rank of another host than the coordinator has compared clocks
     trace::ClockSample sample;
@@ -43,20 +49,19 @@ class FailureDetector {
   };
   struct End {  // of the epoch
     Status why;
-    Rank lost = -1;  // the culprit, if it is one rank
-    bool tells_others = true;
+    Rank lost = -1;           // the culprit, if it is one rank
+    bool tells_above = true;  // the coordinator; the ranks below are told in any case
     // What became of it: "dead", "unreachable", "silent", "stopped", "in a debugger" or "broken connection".
     // Empty: nothing was lost, or another rank has said it.
     std::string_view loss = {};
   };
-  using Action = std::variant<Ping, Answer, Clock, Report, End>;
+  using Action = std::variant<Ping, Probe, Answer, Clock, Report, End>;
   using Actions = std::vector<Action>;
 
   // all: the peer info of every rank; outlives this object.
-  FailureDetector(Rank me, const std::vector<PeerInfo>& all, Nanos timeout, Nanos now)
-      : me_(me), all_(all), liveness_(me, static_cast<Rank>(all.size()), timeout, now) {}
+  FailureDetector(const Hierarchy& hierarchy, const std::vector<PeerInfo>& all, Nanos timeout, Nanos now);
 
-  void heard(Rank from, Nanos now) { liveness_.heard(from, now); }
+  void heard(Rank from, Nanos now);
   // The process of the rank is stopped or in a debugger: known if it was said in the last 3 s.
   void held(const control::PeerProcess& peer, Nanos now) {
     held_[peer.of] = {.state = peer.state, .seen = now};
@@ -67,6 +72,8 @@ class FailureDetector {
   // How the agent of a rank's host is.
   void agents(std::function<control::Agent(Rank)> agent_of) { agent_of_ = std::move(agent_of); }
   Actions on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
+  // The rank has answered a probe that was sent then.
+  void on_probe(Rank from, Nanos sent) { suspicions_.answered(from, sent); }
   // A channel broke. carries_control: it is a control channel.
   Actions on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now);
   Actions on_abort(Rank from, const control::Abort& abort, Nanos now);
@@ -85,16 +92,20 @@ class FailureDetector {
   }
 
  private:
-  [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
+  [[nodiscard]] bool is_coordinator() const { return hierarchy_.is_root(); }
+  void excuse(Rank of, Nanos now);  // and all ranks below it
+  Actions on_ping(Rank from, const control::Heartbeat& ping, Nanos now);
   [[nodiscard]] std::string describe(Rank rank) const;
   [[nodiscard]] End lost(Rank rank, const std::string& why) const;
   [[nodiscard]] End silent(Rank rank, Nanos now) const;
   [[nodiscard]] End judged(const Suspicions::Finding& verdict) const;
   Actions suspect(Rank reporter, Rank whom, const std::string& why, Nanos now);
 
-  Rank me_;
+  const Hierarchy& hierarchy_;
   const std::vector<PeerInfo>& all_;
+  Rank me_;
   Liveness liveness_;
+  std::optional<control::ClockOffset> clock_;  // of this rank; empty: not known yet
   struct Held {
     ProcessState state = ProcessState::kUnknown;
     Nanos seen = 0;

@@ -107,7 +107,7 @@ bool Links::take_all_channels() {
 
 void Links::ask_to_dial(Rank peer) {
   const Bytes request = control::encode(control::ConnectRequest{.whom = peer, .to = me_});
-  send_control(hierarchy_.is_root() ? peer : hierarchy_.parent(), MessageType::kConnect, request);
+  send_control(hierarchy_.way_to(peer), MessageType::kConnect, request);
 }
 
 void Links::on_connect(Rank from, std::span<const std::byte> payload) {
@@ -117,8 +117,8 @@ void Links::on_connect(Rank from, std::span<const std::byte> payload) {
   if (whom == me_) {
     const Result<bool> begun = acquire(to);
     if (!begun.is_ok()) losses_.push_back({to, data_channel(0), begun.status()});
-  } else if (hierarchy_.is_root()) {
-    send_control(whom, MessageType::kConnect, control::encode(request.value()));
+  } else if (const Rank way = hierarchy_.way_to(whom); way != from) {
+    send_control(way, MessageType::kConnect, control::encode(request.value()));
   }
 }
 
@@ -202,12 +202,10 @@ void Links::send_control(Rank peer, MessageType type, Bytes payload) {
   send_shared(peer, type, std::make_shared<const Bytes>(std::move(payload)));
 }
 
-// One buffer serves all peers: the answer to an alltoall of 1,000 ranks has 8 MB.
-void Links::broadcast_control(MessageType type, Bytes payload) {
+// One buffer serves all children: the answer to an alltoall of 1,000 ranks has 8 MB.
+void Links::send_control_below(MessageType type, Bytes payload) {
   const auto shared = std::make_shared<const Bytes>(std::move(payload));
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer != me_) send_shared(peer, type, shared);
-  }
+  for (const Rank child : hierarchy_.children()) send_shared(child, type, shared);
 }
 
 void Links::send_shared(Rank peer, MessageType type, const std::shared_ptr<const Bytes>& payload) {
@@ -320,8 +318,8 @@ Nanos Links::round_trip(Rank peer) const {
 std::optional<Nanos> Links::host_silence(Rank peer) const {
   const Peer& p = peers_[static_cast<size_t>(peer)];
   std::optional<Nanos> longest = p.control == nullptr ? std::nullopt : p.control->host_silence();
-  // Rank 0 sends on its control channels every second. On the others there may be nothing to acknowledge.
-  if (longest && me_ == kCoordinator) return longest;
+  // A parent sends on its control channels every second. On the others there may be nothing to acknowledge.
+  if (longest && hierarchy_.is_child(peer)) return longest;
   for (const transport::Endpoint* const channel : p.data)
     if (channel != nullptr) longest = std::max(longest, channel->host_silence());
   return longest;

@@ -1,7 +1,7 @@
 // The connections of one epoch: for every peer the best transport that both ranks have, a control channel to
 // the neighbours in the hierarchy, and data channels. Init brings up the control channels, and the few data
 // channels that the hierarchy names; the others come up when a call wants them. The higher rank of a pair
-// dials. If the lower one wants the channels first, it asks the higher one through the coordinator, so that
+// dials. If the lower one wants the channels first, it asks the higher one on the control channels, so that
 // they do not wait for its program. Engine thread only, except during init, which runs before it.
 #pragma once
 
@@ -32,7 +32,6 @@ namespace rueda::runtime {
 
 inline constexpr uint16_t kControlChannel = 1;
 inline constexpr size_t kMaxDataChannels = 2;
-inline constexpr Rank kCoordinator = 0;
 
 // The number of the i-th data channel.
 constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 ? 0 : kControlChannel + i); }
@@ -63,6 +62,7 @@ class Links {
   // with it. A later failure is a loss.
   Result<bool> acquire(Rank peer);
   [[nodiscard]] Routes& routes() { return routes_; }
+  [[nodiscard]] const Hierarchy& hierarchy() const { return hierarchy_; }
   // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
   // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
   [[nodiscard]] std::string unanswered() const;
@@ -78,8 +78,8 @@ class Links {
   [[nodiscard]] std::string describe_link(Rank peer) const { return routes_.describe(peer); }
 
   void send_control(Rank peer, control::MessageType type, Bytes payload);
-  // To every other rank; coordinator only.
-  void broadcast_control(control::MessageType type, Bytes payload);
+  // To every child.
+  void send_control_below(control::MessageType type, Bytes payload);
   [[nodiscard]] bool has_unsent_control() const { return !outgoing_.empty(); }
 
   // Moves bytes. Completions of control channels become control messages; those of data channels

@@ -1,6 +1,7 @@
 #include "rueda/runtime/liveness.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rueda::runtime {
 namespace {
@@ -9,12 +10,12 @@ constexpr Nanos kMaxInterval = kSecond;
 
 }  // namespace
 
-Liveness::Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now)
-    : me_(me),
+Liveness::Liveness(const Hierarchy& hierarchy, Nanos timeout, Nanos now)
+    : hierarchy_(hierarchy),
       timeout_(timeout),
       interval_(std::min(kMaxInterval, timeout / 4)),
       next_(now),
-      last_heard_(static_cast<size_t>(world_size), now) {}
+      last_heard_(hierarchy.parents().size(), now) {}
 
 bool Liveness::take_due(Nanos now) {
   if (now < next_) return false;
@@ -25,9 +26,14 @@ bool Liveness::take_due(Nanos now) {
 }
 
 std::optional<Rank> Liveness::silent(Nanos now) const {
-  for (Rank peer = 0; peer < static_cast<Rank>(last_heard_.size()); ++peer) {
-    if (peer == me_ || (me_ != 0 && peer != 0)) continue;
-    if (now - last_heard_[static_cast<size_t>(peer)] > timeout_) return peer;
+  if (!hierarchy_.is_root()) {
+    const Rank parent = hierarchy_.parent();
+    return silence(parent, now) > timeout_ ? std::optional(parent) : std::nullopt;
+  }
+  for (Rank peer = 0; std::cmp_less(peer, last_heard_.size()); ++peer) {
+    if (peer == hierarchy_.me() || silence(peer, now) <= timeout_) continue;
+    const Rank parent = hierarchy_.parent_of(peer);
+    if (parent == hierarchy_.me() || !is_away(parent, now)) return peer;
   }
   return std::nullopt;
 }

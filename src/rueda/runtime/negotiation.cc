@@ -50,13 +50,14 @@ control::BackendTraitsLookup plan_traits(const Session& session, const Groups& g
   };
 }
 
-LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {
+LearnedPlans::Options planner_options(const Session& session, const Hierarchy& hierarchy,
+                                      const Groups& groups) {
   // The stall check sees what waits in plans and comes first; it may have to end the job.
   const double stall_s = std::max(session.config.stall_warning_s, session.config.stall_shutdown_s);
   const Nanos longest_stall = nanos(std::min(stall_s, 1e6), kSecond);
   const int64_t chosen = session.config.plan_bucket_bytes;
   const int64_t bucket_bytes = chosen > 0 ? chosen : plan_bucket_bytes(session);
-  const bool may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1;
+  const bool may_plan = hierarchy.is_root() && session.config.plans && session.size() > 1;
   return {.may_plan = may_plan,
           .bucket_bytes = std::min(bucket_bytes, fusion_bytes(session)),
           .me = session.me,
@@ -70,8 +71,8 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
 
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
-      plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
-             parts_.ready_streams, parts_.counters, parts_.trace),
+      plans_(planner_options(parts_.session, parts_.hierarchy, parts_.groups), parts_.operations,
+             parts_.dispatcher, parts_.ready_streams, parts_.counters, parts_.trace),
       tuning_report_(parts_.session.config.tune_log) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
@@ -129,7 +130,7 @@ void Negotiation::send_requests(std::span<const control::Request> requests) {
     send_requests(requests.subspan(cut));
     return;
   }
-  parts_.channel.send_negotiation(control::MessageType::kRequests, std::move(payload));
+  parts_.channel.send_negotiation_up(control::MessageType::kRequests, std::move(payload));
 }
 
 bool Negotiation::begin_round(Nanos now) {
@@ -154,7 +155,7 @@ Status Negotiation::report_stalls(Nanos now, std::vector<control::StalledTensor>
       RUEDA_LOG(kWarning, report.is_news ? report.text : report.short_text);
     parts_.trace.record(instant_span(SpanKind::kStall, report.text));
     const auto text = std::as_bytes(std::span(report.short_text));
-    parts_.channel.broadcast(control::MessageType::kStallReport, Bytes(text.begin(), text.end()));
+    parts_.channel.send_below(control::MessageType::kStallReport, Bytes(text.begin(), text.end()));
     if (report.is_fatal) return {Code::kStalled, "Horovod has been shut down. " + report.text};
   }
   return Status::ok();
@@ -173,7 +174,7 @@ void Negotiation::broadcast(std::span<const control::Response> responses) {
     broadcast(responses.subspan(responses.size() / 2));
     return;
   }
-  parts_.channel.broadcast_negotiation(control::MessageType::kResponses, std::move(payload));
+  parts_.channel.send_negotiation_below(control::MessageType::kResponses, std::move(payload));
 }
 
 Status Negotiation::accept(std::vector<control::Response> responses) {
@@ -208,41 +209,41 @@ bool Negotiation::run_plan(Nanos now) {
   return moved;
 }
 
-Status Negotiation::on_message(const ControlMessage& message, Nanos now, bool accepts_requests) {
+Status Negotiation::on_parcel(const control::Parcel& parcel, Nanos now, bool accepts_requests) {
   using control::MessageType;
-  if (message.type == MessageType::kRequests) {
-    Result<control::Submitted> submitted = control::decode_submitted(message.payload);
+  if (parcel.type == MessageType::kRequests) {
+    Result<control::Submitted> submitted = control::decode_submitted(parcel.payload);
     if (!submitted.is_ok()) return submitted.status();
-    if (!rounds_) return {Code::kInternal, "only rank 0 receives requests."};
     if (!accepts_requests) return Status::ok();
-    rounds_->submitted(message.from, submitted.value().plans_begun, std::move(submitted).value().requests,
-                       now, &parts_.trace);
+    rounds_->submitted(parcel.from, submitted.value().plans_begun, std::move(submitted).value().requests, now,
+                       &parts_.trace);
     return Status::ok();
   }
-  if (message.type == MessageType::kResponses) {
-    Result<std::vector<control::Response>> responses = control::decode_responses(message.payload);
-    if (!responses.is_ok()) return responses.status();
-    if (rounds_) return {Code::kInternal, "only rank 0 sends responses."};
-    return accept(std::move(responses).value());
-  }
-  return on_plan_news(message);
-}
-
-Status Negotiation::on_plan_news(const ControlMessage& message) {
-  const Result<control::PlanReport> news = control::decode_plan_news(message.payload);
-  const bool is_for_me = (message.type == control::MessageType::kPlanFreeze) != is_coordinator();
+  const Result<control::PlanReport> news = control::decode_plan_news(parcel.payload);
   if (!news.is_ok()) return news.status();
-  if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
-  control::Planner& planner = plans_.planner();
-  if (message.type == control::MessageType::kPlanPosition) {
-    Result<control::PlannerActions> actions = planner.maker().on_position(message.from, news.value());
+  control::PlanMaker& maker = plans_.planner().maker();
+  if (parcel.type == MessageType::kPlanDepart) {
+    carry_out(maker.on_depart(news.value()));
+    return Status::ok();
+  }
+  for (const Rank from : parcel.from.ranks()) {
+    Result<control::PlannerActions> actions = maker.on_position(from, news.value());
     if (!actions.is_ok()) return actions.status();
     carry_out(std::move(actions).value());
-  } else if (message.type == control::MessageType::kPlanDepart) {
-    carry_out(planner.maker().on_depart(news.value()));
-  } else {
-    carry_out(planner.on_freeze(news.value()));
   }
+  return Status::ok();
+}
+
+Status Negotiation::on_order(const ControlMessage& message) {
+  if (message.type == control::MessageType::kResponses) {
+    Result<std::vector<control::Response>> responses = control::decode_responses(message.payload);
+    if (!responses.is_ok()) return responses.status();
+    parts_.channel.saw(responses.value());
+    return accept(std::move(responses).value());
+  }
+  const Result<control::PlanReport> news = control::decode_plan_news(message.payload);
+  if (!news.is_ok()) return news.status();
+  carry_out(plans_.planner().on_freeze(news.value()));
   return Status::ok();
 }
 
@@ -267,12 +268,12 @@ void Negotiation::carry_out(control::TellPosition& told) {
 }
 
 void Negotiation::carry_out(control::FreezeAll& frozen) {
-  parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(frozen.news));
+  parts_.channel.send_negotiation_below(control::MessageType::kPlanFreeze, control::encode(frozen.news));
   carry_out(plans_.planner().on_freeze(frozen.news));
 }
 
 void Negotiation::tell_coordinator(control::MessageType type, const control::PlanReport& news) {
-  if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
+  if (!is_coordinator()) return parts_.channel.send_negotiation_up(type, control::encode(news));
   control::Planner& planner = plans_.planner();
   if (type == control::MessageType::kPlanDepart) return carry_out(planner.maker().on_depart(news));
   Result<control::PlannerActions> actions = planner.maker().on_position(parts_.session.me, news);

@@ -11,10 +11,12 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
+#include "rueda/control/parcel.h"
 #include "rueda/control/rounds.h"
 #include "rueda/runtime/control_channel.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/groups.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/learned_plans.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/ready_streams.h"
@@ -28,6 +30,7 @@ class Negotiation {
   // All outlive this object.
   struct Parts {
     const Session& session;
+    const Hierarchy& hierarchy;
     const Groups& groups;
     Operations& operations;
     Dispatcher& dispatcher;
@@ -53,8 +56,10 @@ class Negotiation {
   [[nodiscard]] const control::PlanLedger& plan() const { return plans_.planner().maker().ledger(); }
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
-  // A control message about which tensors run. Fails if this rank must refuse it.
-  Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
+  // What ranks say about which tensors run; on rank 0. Fails if it must refuse that.
+  Status on_parcel(const control::Parcel& parcel, Nanos now, bool accepts_requests);
+  // What rank 0 says about it. Fails if this rank must refuse that.
+  Status on_order(const ControlMessage& message);
   // This rank departs from the learned plan.
   void depart(const std::string& why) { carry_out(plans_.planner().depart(why)); }
   // This rank has submitted what the coordinator has not ordered yet; of process set 0.
@@ -71,14 +76,13 @@ class Negotiation {
   [[nodiscard]] std::string pending_summary() const { return rounds_ ? rounds_->pending_summary() : ""; }
 
  private:
-  [[nodiscard]] bool is_coordinator() const { return parts_.session.me == kCoordinator; }
+  [[nodiscard]] bool is_coordinator() const { return parts_.hierarchy.is_root(); }
   void negotiate(std::span<const control::Request> requests);
   void send_requests(std::span<const control::Request> requests);
   void broadcast(std::span<const control::Response> responses);
   void respond(std::vector<control::Response> responses);
   Status accept(std::vector<control::Response> responses);
   void mark_cycle();  // a round or a bucket begins
-  Status on_plan_news(const ControlMessage& message);
   // On rank 0 to itself.
   void tell_coordinator(control::MessageType type, const control::PlanReport& news);
 

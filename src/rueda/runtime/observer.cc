@@ -14,7 +14,7 @@ namespace {
 
 // A stopped process must be named within 2 s; it is seen twice before.
 constexpr Nanos kLookEvery = kSecond / 2;
-// How many ranks of its host a rank watches, those that follow it, besides rank 0, which watches all of its
+// How many ranks of its host a rank watches, those that follow it, besides the root, which watches all of its
 // host.
 constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
@@ -22,15 +22,17 @@ constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
 constexpr Nanos kShortestSilence = kSecond;  // of a host; TCP tries a lost segment again after 200 ms
 
-std::vector<Rank> watched_of(Rank me, const std::vector<PeerInfo>& all) {
+std::vector<Rank> watched_of(const Hierarchy& hierarchy, const std::vector<PeerInfo>& all) {
+  const Rank me = hierarchy.me();
   std::vector<Rank> after, before;
   for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank)
     if (rank != me && share_pids(all, rank, me)) (rank > me ? after : before).push_back(rank);
   after.insert(after.end(), before.begin(), before.end());
-  if (me != kCoordinator && after.size() > kWards) after.resize(kWards);
-  // If rank 0 is lost, every rank says why.
-  const bool sees_first = me != kCoordinator && share_pids(all, kCoordinator, me);
-  if (sees_first && std::ranges::find(after, kCoordinator) == after.end()) after.push_back(kCoordinator);
+  if (hierarchy.is_root()) return after;
+  if (after.size() > kWards) after.resize(kWards);
+  // If the root is lost, every rank says why; if a leader is, those below it do.
+  for (const Rank above : {hierarchy.root(), hierarchy.parent()})
+    if (share_pids(all, above, me) && std::ranges::find(after, above) == after.end()) after.push_back(above);
   return after;
 }
 
@@ -43,31 +45,31 @@ std::vector<Rank> hosts_of(const std::vector<PeerInfo>& all) {
   return hosts;
 }
 
-// The first rank that is not on the host of rank 0.
-bool judges_first(const Session& session) {
-  for (Rank rank = 1; rank < session.size(); ++rank)
-    if (!are_on_one_host(*session.all, rank, kCoordinator)) return rank == session.me;
-  return false;
-}
+// The first rank that is not on the host of the root.
+bool judges_first(const Hierarchy& hierarchy) { return hierarchy.me() == hierarchy.remote_probe(); }
 
-control::Judge::Options judge_options(const Session& session) {
+control::Judge::Options judge_options(const Session& session, const Hierarchy& hierarchy) {
   return {.me = session.me,
           .ranks = session.size(),
           .limit = nanos(session.config.verdict_s, kSecond),
-          .hosts = session.me == kCoordinator ? hosts_of(*session.all) : std::vector<Rank>(),
-          .judges_first = judges_first(session)};
+          .hosts = hierarchy.is_root() ? hosts_of(*session.all) : std::vector<Rank>(),
+          .judges_first = judges_first(hierarchy),
+          .root = hierarchy.root(),
+          .parents = hierarchy.is_root() ? hierarchy.parents() : std::vector<Rank>()};
 }
 
 }  // namespace
 
-Observer::Observer(const Session& session, const Operations& operations, Nanos now)
+Observer::Observer(const Session& session, const Hierarchy& hierarchy, const Operations& operations,
+                   Nanos now)
     : session_(session),
+      hierarchy_(hierarchy),
       operations_(operations),
-      judge_(judge_options(session), now),
+      judge_(judge_options(session, hierarchy), now),
       straggler_detector_(session.size()),
       is_silent_(session.config.stall_check_disabled),
-      judges_first_(judges_first(session)),
-      watched_(watched_of(session.me, *session.all)),
+      judges_first_(judges_first(hierarchy)),
+      watched_(watched_of(hierarchy, *session.all)),
       next_look_(session.links ? now : kLongestTime) {
   judge_.on_agents([this](Rank rank) { return agent_of(rank); });
 }
@@ -131,7 +133,7 @@ void Observer::look_at_processes(Nanos now) {
     const bool is_held = look.state == ProcessState::kStopped || look.state == ProcessState::kTraced;
     if (is_held) peer_processes_.push_back(peer);
     // If rank 0 is held, the rank before it says so: rank 0 cannot.
-    if (is_coordinator() || (watched == kCoordinator && watched == watched_.front()))
+    if (is_coordinator() || (watched == hierarchy_.root() && watched == watched_.front()))
       judge_.on_peer(peer, now);
   }
 }
@@ -145,7 +147,7 @@ void Observer::read_news(Nanos now) {
     if (one.rank >= session_.size() || share_pids(*session_.all, one.rank, session_.me)) continue;
     const control::PeerProcess peer{.of = one.rank, .state = one.state};
     peer_processes_.push_back(peer);
-    if (is_coordinator() || (one.rank == kCoordinator && judges_first_)) judge_.on_peer(peer, now);
+    if (is_coordinator() || (one.rank == hierarchy_.root() && judges_first_)) judge_.on_peer(peer, now);
   }
 }
 
@@ -190,7 +192,7 @@ std::vector<control::StragglerDetector::Straggler> Observer::stragglers() const 
 void Observer::lost(Rank rank, std::string_view loss, const std::string& why) {
   if (loss.empty()) return;
   // Rank 0 says it, and the next rank if rank 0 is lost; all ranks have it in their errors.
-  const Rank speaker = rank == kCoordinator ? 1 : kCoordinator;
+  const Rank speaker = rank == hierarchy_.root() ? hierarchy_.successor() : hierarchy_.root();
   if (session_.me == speaker) RUEDA_LOG(kError, "Verdict: " + std::string(loss) + ": " + why);
 }
 

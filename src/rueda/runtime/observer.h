@@ -16,6 +16,7 @@
 #include "rueda/control/judge.h"
 #include "rueda/control/planner.h"
 #include "rueda/control/straggler_detector.h"
+#include "rueda/runtime/hierarchy.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/session.h"
 #include "rueda/status/job_news.h"
@@ -24,8 +25,8 @@ namespace rueda::runtime {
 
 class Observer {
  public:
-  // Both outlive this object.
-  Observer(const Session& session, const Operations& operations, Nanos now);
+  // All outlive this object.
+  Observer(const Session& session, const Hierarchy& hierarchy, const Operations& operations, Nanos now);
 
   // ---- any thread ----
   // The program waits for its next batch from now on, or no longer.
@@ -74,13 +75,14 @@ class Observer {
   void lost(Rank rank, std::string_view loss, const std::string& why);
 
  private:
-  [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
+  [[nodiscard]] bool is_coordinator() const { return hierarchy_.is_root(); }
   [[nodiscard]] std::string describe(Rank rank) const;
   void look_at_processes(Nanos now);
   void read_news(Nanos now);
   [[nodiscard]] std::vector<control::Unreached> unreached() const;
 
   const Session& session_;
+  const Hierarchy& hierarchy_;
   const Operations& operations_;
   control::Judge judge_;
   control::StragglerDetector straggler_detector_;

@@ -16,16 +16,22 @@ ShutdownActions Shutdown::drain(Rank leaver, EngineState engine) {
   return {ShutdownAction::kTellOthers};
 }
 
-void Shutdown::on_done(Rank from) {
-  if (is_coordinator())
-    has_stopped_[static_cast<size_t>(from)] = true;
-  else
-    phase_ = Phase::kClosed;
+ShutdownActions Shutdown::release() {
+  if (is_closed()) return {};
+  phase_ = Phase::kClosed;
+  return {ShutdownAction::kReleaseAll};
 }
 
-void Shutdown::on_loss(Rank peer) {
+ShutdownActions Shutdown::on_done(Rank from) {
+  if (!is_coordinator()) return release();
+  has_stopped_[static_cast<size_t>(from)] = true;
+  return {};
+}
+
+ShutdownActions Shutdown::on_loss(Rank peer) {
   if (is_coordinator()) has_stopped_[static_cast<size_t>(peer)] = true;
-  if (peer == 0) phase_ = Phase::kClosed;
+  if (peer == parent_) return release();
+  return {};
 }
 
 ShutdownActions Shutdown::tick(EngineState engine) {
@@ -45,8 +51,7 @@ ShutdownActions Shutdown::tick(EngineState engine) {
   }
   if (phase_ == Phase::kStopped && is_coordinator() &&
       std::ranges::all_of(has_stopped_, [](bool has) { return has; })) {
-    phase_ = Phase::kClosed;
-    actions.push_back(ShutdownAction::kReleaseAll);
+    for (const ShutdownAction action : release()) actions.push_back(action);
   }
   return actions;
 }

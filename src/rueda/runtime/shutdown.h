@@ -17,7 +17,7 @@ enum class ShutdownAction : uint8_t {
   kEndPlan,     // coordinator: first end the learned plan
   kTellOthers,  // coordinator: a rank leaves (Shutdown::first_leaver())
   kStop,        // refuse everything from now on; all but the coordinator report that they have stopped
-  kReleaseAll,  // coordinator: all ranks have stopped and may close
+  kReleaseAll,  // all ranks have stopped: those below this one may close
 };
 using ShutdownActions = std::vector<ShutdownAction>;
 
@@ -32,16 +32,18 @@ class Shutdown {
   // Draining: nothing new is accepted. Stopped: nothing of this rank is under way. Closed: the epoch is over.
   enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
 
-  Shutdown(Rank me, Rank size) : me_(me), has_stopped_(static_cast<size_t>(size), false) {}
+  // parent: -1 on the coordinator.
+  Shutdown(Rank me, Rank size, Rank parent)
+      : me_(me), parent_(parent), has_stopped_(static_cast<size_t>(size), false) {}
 
   // This rank wants to leave. Any thread.
   void leave() { wants_to_leave_.store(true); }
   // leaver: the rank that asked first. On the coordinator: the rank that asks now.
   ShutdownActions on_shutdown(Rank leaver, EngineState engine) { return drain(leaver, engine); }
   // On the coordinator: that rank has stopped. On other ranks: all ranks have stopped.
-  void on_done(Rank from);
+  ShutdownActions on_done(Rank from);
   // The peer was lost after this rank had stopped. Nothing of this rank depends on it any more.
-  void on_loss(Rank peer);
+  ShutdownActions on_loss(Rank peer);
   // The epoch ends in another way.
   void close() { phase_ = Phase::kClosed; }
   // At every turn of the engine.
@@ -56,10 +58,11 @@ class Shutdown {
   [[nodiscard]] Rank first_leaver() const { return first_leaver_; }
 
  private:
-  [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
+  [[nodiscard]] bool is_coordinator() const { return parent_ < 0; }
+  ShutdownActions release();
   ShutdownActions drain(Rank leaver, EngineState engine);
 
-  Rank me_;
+  Rank me_, parent_;
   std::atomic<bool> wants_to_leave_{false};
   bool has_asked_ = false;
   Phase phase_ = Phase::kRunning;
