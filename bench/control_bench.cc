@@ -110,7 +110,8 @@ class Root {
         take(one.from, one.payload);
         continue;
       }
-      for (const Parcel& parcel : decode_parcels(one.payload).value()) take(parcel.from, parcel.payload);
+      const std::vector<Parcel> parcels = decode_parcels(one.payload).value();
+      for (const Parcel& parcel : parcels) take(parcel.from, parcel.payload);
     }
     answer_ = encode(rounds_.take_round(0, 0));
     return cpu_us() - begin;

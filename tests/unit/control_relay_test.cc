@@ -34,8 +34,8 @@ std::string shown(const Parcel& parcel) {
   text += ":";
   if (parcel.type != MessageType::kRequests)
     return text + " type " + std::to_string(static_cast<int>(parcel.type));
-  for (const Request& request : decode_submitted(parcel.payload).value().requests)
-    text += " " + name_of(request).second;
+  const Submitted submitted = decode_submitted(parcel.payload).value();
+  for (const Request& request : submitted.requests) text += " " + name_of(request).second;
   return text;
 }
 
@@ -309,8 +309,8 @@ class RandomTree {
     ++heard_count_;
     parcel.from.for_each([&](Rank rank) {
       if (parcel.type != MessageType::kRequests) return heard_[rank].push_back("shutdown");
-      for (const Request& request : decode_submitted(parcel.payload).value().requests)
-        heard_[rank].push_back(text_of(request));
+      const Submitted submitted = decode_submitted(parcel.payload).value();
+      for (const Request& request : submitted.requests) heard_[rank].push_back(text_of(request));
     });
   }
   void pump() {
