@@ -76,10 +76,9 @@ TEST(LocalCost, is_made_from_what_was_measured_between_ranks_of_a_host) {
 class Host {
  public:
   explicit Host(size_t size) : groups_(size) {
-    std::vector<memory::SharedMemory> control_blocks;
-    const size_t block_bytes = control_block_bytes(size);
+    const auto memory =
+        std::make_shared<memory::SharedMemory>(memory::SharedMemory::create(host_memory_bytes(size)).value());
     for (size_t i = 0; i < size; ++i) {
-      control_blocks.push_back(memory::SharedMemory::create(block_bytes).value());
       arenas_.push_back(memory::Arena::create(4 << 20).value());
       bytes_in_arena_.push_back(static_cast<std::byte*>(arenas_[i]->allocate(1 << 20)));
       bytes_elsewhere_.emplace_back(1 << 20);
@@ -90,9 +89,7 @@ class Host {
       for (size_t i = 0; i < size; ++i) {
         groups_[me].members.push_back(static_cast<Rank>(i));
         seen[i].world_rank = static_cast<Rank>(i);
-        seen[i].control_block =
-            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks[i].fd())), block_bytes, block_bytes)
-                .value();
+        seen[i].control_block = control_block_at(memory->base(), size, i);
         seen[i].doorbell = UniqueFd(eventfd(0, EFD_NONBLOCK));
         const memory::SharedMemory& arena = arenas_[i]->memory();
         if (i == me)
@@ -101,7 +98,8 @@ class Host {
           seen[i].adopted_arena =
               memory::SharedMemory::adopt(UniqueFd(dup(arena.fd())), 1, size_t{1} << 40).value();
       }
-      backends_.push_back(std::make_unique<LocalBackend>(std::make_shared<LocalHost>(std::move(seen), me)));
+      backends_.push_back(
+          std::make_unique<LocalBackend>(std::make_shared<LocalHost>(std::move(seen), me, memory)));
     }
   }
 

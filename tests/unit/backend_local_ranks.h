@@ -26,22 +26,23 @@ class Ranks {
  public:
   // nodes: the NUMA node of each rank; 0 if empty.
   explicit Ranks(size_t size, size_t arena_bytes = 64 << 20, const std::vector<int32_t>& nodes = {}) {
-    const size_t bytes = backend::control_block_bytes(size);
+    const size_t bytes = backend::host_memory_bytes(size);
+    const memory::SharedMemory memory = memory::SharedMemory::create(bytes).value();
     for (size_t i = 0; i < size; ++i) {
-      control_blocks_.push_back(memory::SharedMemory::create(bytes).value());
-      if (!nodes.empty()) backend::control_block_in(control_blocks_.back()).numa_node = nodes[i];
       arenas_.push_back(memory::Arena::create(arena_bytes).value());
       doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
     }
     for (size_t me = 0; me < size; ++me) {
       std::vector<HostRank> seen;
+      const auto mapped = std::make_shared<memory::SharedMemory>(
+          memory::SharedMemory::adopt(UniqueFd(dup(memory.fd())), bytes, bytes).value());
+      mapped->close_fd();
       for (size_t i = 0; i < size; ++i) {
         HostRank rank;
         rank.world_rank = static_cast<Rank>(i);
-        rank.control_block =
-            memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())), bytes, bytes).value();
-        rank.control_block.close_fd();
-        rank.doorbell = UniqueFd(dup(doorbells_[i].get()));
+        rank.control_block = backend::control_block_at(mapped->base(), size, i);
+        if (!nodes.empty()) rank.numa_node = nodes[i];
+        if (size <= backend::kRungByDescriptor) rank.doorbell = UniqueFd(dup(doorbells_[i].get()));
         if (i == me)
           rank.arena = &arenas_[i]->memory();
         else
@@ -51,8 +52,8 @@ class Ranks {
         rank.adopted_arena.close_fd();
         seen.push_back(std::move(rank));
       }
-      backends_.emplace_back(
-          std::make_unique<LocalBackend>(std::make_shared<backend::LocalHost>(std::move(seen), me)));
+      backends_.emplace_back(std::make_unique<LocalBackend>(std::make_shared<backend::LocalHost>(
+          std::move(seen), me, mapped, [this](Rank rank) { ring(static_cast<size_t>(rank)); })));
     }
   }
 
@@ -80,7 +81,11 @@ class Ranks {
   }
 
  private:
-  std::vector<memory::SharedMemory> control_blocks_;
+  void ring(size_t rank) {
+    const uint64_t one = 1;
+    EXPECT_EQ(write(doorbells_[rank].get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+  }
+
   std::vector<std::unique_ptr<memory::Arena>> arenas_;
   std::vector<UniqueFd> doorbells_;
   std::deque<Queue<LocalBackend>> backends_;

@@ -40,6 +40,8 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.algorithm = "ring";
   info.is_bitwise = true;
   info.shared_memory_fault = "no memfd";
+  info.has_arena = true;
+  info.numa_node = 3;
   info.cuda_version = 12040;
   info.cuda_fault = "it is too old";
   info.mpi_device_fault = "no CUDA memory";

@@ -37,9 +37,14 @@ struct Member {
   explicit Member(Rank rank) : me(rank), poller(Poller::make().value()) {
     for (size_t i = 0; i < kShared; ++i)
       memories.push_back(RingMapping::create(RingMapping::kMinRingBytes).value());
-    std::vector<int> fds;
-    for (const RingMapping& memory : memories) fds.push_back(memory.fd());
-    board = std::make_unique<Board>(me, fds, *poller, outcome);
+    board = std::make_unique<Board>(me, *poller, outcome);
+  }
+  // count: of what each rank gives.
+  void begin(const std::vector<Rank>& ranks, const std::vector<size_t>& counts) {
+    HostShare host{.ranks = ranks, .counts = counts};
+    const auto place = std::ranges::find(ranks, me) - ranks.begin();
+    for (size_t i = 0; i < counts[static_cast<size_t>(place)]; ++i) host.mine.push_back(memories[i].fd());
+    board->begin(host);
   }
   bool look() {
     poller->poll();
@@ -55,11 +60,13 @@ struct Member {
 
 class Host {
  public:
-  explicit Host(std::vector<Rank> ranks) : ranks_(std::move(ranks)) {
+  explicit Host(std::vector<Rank> ranks) : Host(ranks, std::vector<size_t>(ranks.size(), kShared)) {}
+  Host(std::vector<Rank> ranks, std::vector<size_t> counts)
+      : ranks_(std::move(ranks)), counts_(std::move(counts)) {
     for (const Rank rank : ranks_) members_.push_back(std::make_unique<Member>(rank));
   }
   Member& at(size_t index) { return *members_[index]; }
-  void begin(size_t index) { at(index).board->begin(ranks_); }
+  void begin(size_t index) { at(index).begin(ranks_, counts_); }
   void begin_all() {
     for (size_t i = 0; i < ranks_.size(); ++i) begin(i);
   }
@@ -76,7 +83,7 @@ class Host {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
     at(0).board->adopt(ranks_[index], UniqueFd(pair[0]));
     std::vector<int> fds;
-    for (const RingMapping& memory : at(index).memories) fds.push_back(memory.fd());
+    for (size_t i = 0; i < counts_[index]; ++i) fds.push_back(at(index).memories[i].fd());
     EXPECT_TRUE(send_descriptors(pair[1], 0x42445552, fds));
     return UniqueFd(pair[1]);
   }
@@ -96,13 +103,14 @@ class Host {
   // Whether that member has what the other one shares.
   void expect_given(size_t taker, size_t giver) {
     const std::vector<UniqueFd> given = at(taker).board->take(ranks_[giver]);
-    ASSERT_EQ(given.size(), kShared) << taker << " of " << giver;
-    for (size_t i = 0; i < kShared; ++i)
+    ASSERT_EQ(given.size(), counts_[giver]) << taker << " of " << giver;
+    for (size_t i = 0; i < counts_[giver]; ++i)
       EXPECT_EQ(file_of(given[i].get()), file_of(at(giver).memories[i].fd())) << taker << " of " << giver;
   }
 
  private:
   std::vector<Rank> ranks_;
+  std::vector<size_t> counts_;
   std::vector<std::unique_ptr<Member>> members_;
 };
 
@@ -118,6 +126,16 @@ TEST(Board, gives_every_rank_what_every_other_one_shares_and_closes_its_connecti
     EXPECT_THAT(host.at(taker).outcome.losses, IsEmpty());
   }
   EXPECT_THAT(host.at(1).board->take(9), IsEmpty()) << "once";
+}
+
+TEST(Board, ranks_may_give_different_numbers_of_descriptors_and_none) {
+  Host host({0, 3, 4, 8}, {1, 0, 3, 0});
+  host.begin_all();
+  for (const size_t member : {1u, 2u, 3u}) host.connect(member);
+  host.look_until_over();
+  for (size_t taker = 0; taker < 4; ++taker)
+    for (size_t giver = 0; giver < 4; ++giver)
+      if (giver != taker) host.expect_given(taker, giver);
 }
 
 TEST(Board, of_more_ranks_than_fit_into_a_message_is_passed_in_several) {
@@ -188,7 +206,7 @@ TEST(Board, refuses_what_nobody_shares) {
   const std::vector<int> too_few(1, bell.get()), too_many(kShared + 1, bell.get());
   for (const auto& [magic, fds] : {std::pair{7U, too_few}, {0x42445552U, too_few}, {0x42445552U, too_many}}) {
     Member leader(0);
-    leader.board->begin(std::vector<Rank>{0, 1});
+    leader.begin({0, 1}, {kShared, kShared});
     std::array<int, 2> pair{};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
     const UniqueFd theirs(pair[1]);

@@ -13,10 +13,9 @@ namespace {
 
 // For the program and its libraries, for data loaders, and for strangers during a handshake.
 constexpr uint64_t kOtherDescriptors = 256;
-// What rank 0 needs for each peer of its host, with all data channels up: four channels with a socket, a
-// process and memory each, the control block, doorbell and arena of the peer, and its connection to the
-// store.
-constexpr uint64_t kPerRank = 16;
+// What rank 0 needs for each peer on another host, with all data channels up: four channels, and its
+// connection to the store. A peer on its own host needs two while it connects, and none afterwards.
+constexpr uint64_t kPerRank = 6;
 
 }  // namespace
 

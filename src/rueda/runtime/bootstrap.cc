@@ -144,14 +144,13 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   Result<SharedWithHost> shared = SharedWithHost();
   if (allows_shared_memory(config))
     shared = SharedWithHost::create(options.arena, session.doorbell.get(), world.size);
-  Result<OpenTransports> opened = open_transports(
-      config, world, identity,
-      shared.is_ok() ? Result(shared.value().descriptors()) : Result<std::vector<int>>(shared.status()));
+  Result<OpenTransports> opened = open_transports(config, world, identity, shared.status());
   if (!opened.is_ok()) return opened.status();
   transports = std::move(opened).value();
   session.listen_host = transports.listen_host;
   PeerInfo mine = own_info(session, world, options);
   mine.addresses = transports.addresses();
+  if (shared.is_ok()) shared.value().describe(mine);
   mine.shared_memory_fault = transports.shared_memory_fault;
   mine.mpi_device_fault = mpi_device_fault(mpi, session);
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
@@ -166,7 +165,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
 
   session.links = std::make_unique<Links>(std::move(transports.list), world.rank, *session.all);
   if (shared.is_ok())
-    if (Status s = shared.value().offer(*session.links); !s.is_ok()) return s;
+    if (Status s = shared.value().offer(*session.links, session.me, *session.all); !s.is_ok()) return s;
   if (Status s = connect_ranks(exchange, deadline, session); !s.is_ok()) return s;
   Result<std::shared_ptr<backend::LocalHost>> host = std::shared_ptr<backend::LocalHost>();
   if (shared.is_ok()) host = std::move(shared).value().join(*session.links, session.me, *session.all);

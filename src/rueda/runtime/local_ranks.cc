@@ -1,5 +1,6 @@
 #include "rueda/runtime/local_ranks.h"
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,12 +10,13 @@
 #include <utility>
 
 #include "rueda/base/listing.h"
+#include "rueda/base/memory_file.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
 namespace {
 
-constexpr size_t kNoArenaBytes = 4096;  // stands for "no arena": every rank passes three descriptors
+constexpr size_t kMinArenaBytes = 4096;
 constexpr size_t kMaxArenaBytes = size_t{1} << 46;
 constexpr size_t kMaxListedRanks = 6;
 
@@ -25,73 +27,110 @@ int32_t numa_node() {
   return syscall(SYS_getcpu, nullptr, &node, nullptr) == 0 ? static_cast<int32_t>(node) : 0;
 }
 
+bool are_few(size_t ranks) { return ranks <= backend::kRungByDescriptor; }
+
+// Huge pages would be larger than what most ranks touch of a block.
+void avoid_huge_pages(const memory::SharedMemory& memory) {
+  madvise(memory.base(), memory.bytes(), MADV_NOHUGEPAGE);
+}
+
+// What keeps the pointers of a LocalHost valid.
+struct Kept {
+  memory::SharedMemory memory;
+  std::shared_ptr<memory::Arena> arena;
+};
+
 }  // namespace
 
 Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int doorbell,
                                               Rank ranks) {
+  const size_t most = std::min(static_cast<size_t>(ranks), backend::kMaxLocalRanks);
+  const Result<UniqueFd> tried = make_memory_file(backend::host_memory_bytes(most));
+  if (!tried.is_ok()) return tried.status();
   SharedWithHost self;
-  self.control_block_bytes_ =
-      backend::control_block_bytes(std::min(static_cast<size_t>(ranks), backend::kMaxLocalRanks));
-  Result<memory::SharedMemory> control_block = memory::SharedMemory::create(self.control_block_bytes_);
-  if (!control_block.is_ok()) return control_block.status();
-  self.control_block_ = std::move(control_block).value();
-  backend::control_block_in(self.control_block_).numa_node = numa_node();
-  if (arena == nullptr) {
-    Result<memory::SharedMemory> nothing = memory::SharedMemory::create(kNoArenaBytes);
-    if (!nothing.is_ok()) return nothing.status();
-    self.no_arena_ = std::move(nothing).value();
-  }
+  self.is_possible_ = true;
   self.arena_ = std::move(arena);
   self.doorbell_ = doorbell;
   return self;
 }
 
-std::vector<int> SharedWithHost::descriptors() const {
-  return {control_block_.fd(), doorbell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
+void SharedWithHost::describe(PeerInfo& mine) const {
+  mine.has_arena = arena_ != nullptr;
+  mine.numa_node = numa_node();
 }
 
-Status SharedWithHost::offer(Links& links) const {
-  if (doorbell_ < 0) return Status::ok();
-  const Result<std::vector<Rank>> ranks = links.routes().host_ranks();
+std::vector<int> SharedWithHost::descriptors(bool is_few) const {
+  std::vector<int> mine;
+  if (memory_.fd() >= 0) mine.push_back(memory_.fd());
+  if (is_few) mine.push_back(doorbell_);
+  if (arena_) mine.push_back(arena_->memory().fd());
+  return mine;
+}
+
+Status SharedWithHost::offer(Links& links, Rank me, const std::vector<PeerInfo>& all) {
+  if (!is_possible_) return Status::ok();
+  Result<std::vector<Rank>> ranks = links.routes().host_ranks();
   if (!ranks.is_ok()) return ranks.status();
   const size_t count = ranks.value().size();
-  return count < 2 || count > backend::kMaxLocalRanks ? Status::ok()
-                                                      : links.routes().share_with(ranks.value());
+  if (count < 2 || count > backend::kMaxLocalRanks) return Status::ok();
+  ranks_ = std::move(ranks).value();
+  if (me == ranks_.front()) {
+    Result<memory::SharedMemory> made = memory::SharedMemory::create(backend::host_memory_bytes(count));
+    if (!made.is_ok()) return made.status();
+    memory_ = std::move(made).value();
+  }
+  transport::HostShare share{.ranks = ranks_, .mine = descriptors(are_few(count))};
+  for (const Rank rank : ranks_) {
+    const size_t memory = rank == ranks_.front() ? 1 : 0, doorbell = are_few(count) ? 1 : 0;
+    const size_t arena = all[static_cast<size_t>(rank)].has_arena ? 1 : 0;
+    share.counts.push_back(memory + doorbell + arena);
+  }
+  return links.routes().share(std::move(share));
+}
+
+// In the order of descriptors().
+Status SharedWithHost::take_from(Rank rank, Links& links, backend::HostRank& local) {
+  std::vector<UniqueFd> given = links.routes().take_shared(rank);
+  auto next = given.begin();
+  if (rank == ranks_.front()) {
+    const size_t bytes = backend::host_memory_bytes(ranks_.size());
+    Result<memory::SharedMemory> memory = memory::SharedMemory::adopt(std::move(*next++), bytes, bytes);
+    if (!memory.is_ok()) return memory.status();
+    memory_ = std::move(memory).value();
+  }
+  if (are_few(ranks_.size())) local.doorbell = std::move(*next++);
+  if (next == given.end()) return Status::ok();
+  Result<memory::SharedMemory> arena =
+      memory::SharedMemory::adopt(std::move(*next), kMinArenaBytes, kMaxArenaBytes);
+  if (!arena.is_ok()) return arena.status();
+  local.adopted_arena = std::move(arena).value();
+  local.adopted_arena.close_fd();
+  return Status::ok();
 }
 
 Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
                                                                  const std::vector<PeerInfo>& all) && {
-  std::vector<backend::HostRank> ranks;
-  size_t my_index = 0;
-  for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
-    backend::HostRank local;
-    local.world_rank = rank;
-    if (rank == me) {
-      my_index = ranks.size();
-      local.control_block = std::move(control_block_);
-      local.control_block.close_fd();
-      local.arena = arena_ ? &arena_->memory() : nullptr;
-      ranks.push_back(std::move(local));
-      continue;
-    }
-    std::vector<UniqueFd> given = links.routes().take_shared(rank);
-    if (given.size() != 3) continue;  // not on this host, or without shared memory
-    Result<memory::SharedMemory> control_block =
-        memory::SharedMemory::adopt(std::move(given[0]), control_block_bytes_, control_block_bytes_);
-    if (!control_block.is_ok()) return control_block.status();
-    local.control_block = std::move(control_block).value();
-    local.control_block.close_fd();
-    local.doorbell = std::move(given[1]);
-    Result<memory::SharedMemory> arena =
-        memory::SharedMemory::adopt(std::move(given[2]), kNoArenaBytes, kMaxArenaBytes);
-    if (!arena.is_ok()) return arena.status();
-    local.adopted_arena = std::move(arena).value();
-    local.adopted_arena.close_fd();
-    ranks.push_back(std::move(local));
+  if (ranks_.empty()) return std::shared_ptr<backend::LocalHost>();
+  std::vector<backend::HostRank> ranks(ranks_.size());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    ranks[i].world_rank = ranks_[i];
+    ranks[i].numa_node = all[static_cast<size_t>(ranks_[i])].numa_node;
+    if (ranks_[i] == me) continue;
+    if (Status s = take_from(ranks_[i], links, ranks[i]); !s.is_ok()) return s;
   }
-  if (ranks.size() < 2 || ranks.size() > backend::kMaxLocalRanks)
-    return std::shared_ptr<backend::LocalHost>();
-  return std::make_shared<backend::LocalHost>(std::move(ranks), my_index, std::move(arena_));
+  const auto mine = std::ranges::find(ranks_, me) - ranks_.begin();
+  auto& my_rank = ranks[static_cast<size_t>(mine)];
+  my_rank.arena = arena_ ? &arena_->memory() : nullptr;
+  memory_.close_fd();
+  if (!are_few(ranks.size())) avoid_huge_pages(memory_);
+  const auto kept = std::make_shared<Kept>(Kept{std::move(memory_), std::move(arena_)});
+  std::byte* const base = kept->memory.base();
+  for (size_t i = 0; i < ranks.size(); ++i)
+    ranks[i].control_block = backend::control_block_at(base, ranks.size(), i);
+  transport::Transport* const transport = links.routes().of_host(ranks_);
+  links.routes().watch_over(ranks_, backend::host_words_in(base, ranks.size()), kept);
+  return std::make_shared<backend::LocalHost>(std::move(ranks), static_cast<size_t>(mine), kept,
+                                              [transport](Rank rank) { transport->ring(rank); });
 }
 
 std::string warn_of_unshared_memory(const std::vector<PeerInfo>& all) {

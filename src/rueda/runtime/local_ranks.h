@@ -1,7 +1,8 @@
-// What the ranks of one host share besides the channels between them: control blocks, arenas of
-// shared buffers, and doorbells. bootstrap creates this rank's part before the transports, which pass its
-// descriptors on. When all connections are up, join() maps what the other ranks passed and makes the
-// LocalHost that backend/local works on. Used only during init, on the thread that called init.
+// What the ranks of one host share besides the channels between them: one memory with their control blocks,
+// which the lowest of them makes, arenas of shared buffers, and, where they are few, doorbells. bootstrap
+// creates this rank's part before the transports, which pass its descriptors on. When all connections are up,
+// join() maps what the other ranks passed and makes the LocalHost that backend/local works on. Used only
+// during init, on the thread that called init.
 #pragma once
 
 #include <memory>
@@ -18,21 +19,24 @@ namespace rueda::runtime {
 class SharedWithHost {
  public:
   SharedWithHost() = default;  // of a rank that shares nothing
-  // arena: null if this rank offers none. doorbell: the engine's eventfd. ranks: of the job. How many of them
-  // are on this host is not known yet; mailboxes that nobody uses take no memory.
+  // arena: null if this rank offers none. doorbell: the engine's eventfd. ranks: of the job. Fails where this
+  // process could not make the memory if all of them were on this host; pages that nobody uses take none.
   static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell, Rank ranks);
 
-  // In the order that join() expects. Valid as long as this object lives.
-  [[nodiscard]] std::vector<int> descriptors() const;
+  void describe(PeerInfo& mine) const;
   // To be called before the ranks connect: offers it to the other ranks of this host, if it serves so many.
-  Status offer(Links& links) const;
+  Status offer(Links& links, Rank me, const std::vector<PeerInfo>& all);
   // To be called when they are connected. Null if no other rank of this host has passed anything.
   Result<std::shared_ptr<backend::LocalHost>> join(Links& links, Rank me,
                                                    const std::vector<PeerInfo>& all) &&;
 
  private:
-  size_t control_block_bytes_ = 0;  // the same on all ranks
-  memory::SharedMemory control_block_, no_arena_;
+  [[nodiscard]] std::vector<int> descriptors(bool is_few) const;
+  Status take_from(Rank rank, Links& links, backend::HostRank& local);
+
+  bool is_possible_ = false;
+  std::vector<Rank> ranks_;  // of this host, this one among them; empty: they share nothing
+  memory::SharedMemory memory_;
   std::shared_ptr<memory::Arena> arena_;
   int doorbell_ = -1;
 };

@@ -84,6 +84,8 @@ Bytes encode(const PeerInfo& info) {
   out.put(info.size);
   put_addresses(out, info.addresses);
   out.put_string(info.shared_memory_fault);
+  out.put(static_cast<uint8_t>(info.has_arena));
+  out.put(info.numa_node);
   out.put(info.cuda_version);
   out.put_string(info.cuda_fault);
   out.put_string(info.mpi_device_fault);
@@ -121,6 +123,8 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.size = in.get<Rank>();
   info.addresses = get_addresses(in);
   info.shared_memory_fault = in.get_string(kMaxTextBytes);
+  info.has_arena = in.get<uint8_t>() != 0;
+  info.numa_node = in.get<int32_t>();
   info.cuda_version = in.get<int32_t>();
   info.cuda_fault = in.get_string(kMaxTextBytes);
   info.mpi_device_fault = in.get_string(kMaxTextBytes);

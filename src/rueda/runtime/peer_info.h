@@ -41,6 +41,8 @@ struct PeerInfo {
   // Why it shares no memory with the other ranks of its host; empty: it does, or its settings do not ask for
   // it.
   std::string shared_memory_fault;
+  bool has_arena = false;  // which the other ranks of its host map
+  int32_t numa_node = 0;   // on which it ran when it published this
   NcclInfo nccl;
   // CUDA on this rank: the version of its driver, 0 if it has none that rueda can use, and why not. Devices
   // are found when the first tensor names one: a program may choose those that are visible after init.

@@ -73,11 +73,30 @@ Result<std::vector<Rank>> Routes::host_ranks() {
   return ranks;
 }
 
-Status Routes::share_with(const std::vector<Rank>& host_ranks) const {
+transport::Transport* Routes::of_host(const std::vector<Rank>& host_ranks) const {
   const Rank lowest = host_ranks.front();
   transport::Transport* const transport = to(lowest == me_ ? host_ranks.back() : lowest);
   RUEDA_CHECK(transport != nullptr, "ranks of a host are reached over its memory");
-  return transport->share(host_ranks, address(lowest, *transport));
+  return transport;
+}
+
+Status Routes::share(transport::HostShare host) const {
+  transport::Transport* const transport = of_host(host.ranks);
+  host.address_of_lowest = address(host.ranks.front(), *transport);
+  return transport->share(std::move(host));
+}
+
+void Routes::watch_over(const std::vector<Rank>& host_ranks, std::span<uint32_t> ended,
+                        std::shared_ptr<const void> memory) const {
+  transport::Transport* const transport = of_host(host_ranks);
+  transport::HostWatch host{.ranks = host_ranks, .ended = ended, .memory = std::move(memory)};
+  const auto sees = [this](Rank rank) { return rank == me_ || share_pids(all_, me_, rank); };
+  const bool see_one_another = std::ranges::all_of(host_ranks, sees);
+  for (const Rank rank : host_ranks) {
+    host.addresses.push_back(address(rank, *transport));
+    if (see_one_another) host.pids.push_back(all_[static_cast<size_t>(rank)].pid);
+  }
+  transport->watch_over(std::move(host));
 }
 
 std::vector<Rank> Routes::awaited_shares() const {

@@ -3,6 +3,8 @@
 // same order. Chosen during init and constant afterwards. Used by Links.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +33,12 @@ class Routes {
 
   // The ranks of this host with which this one shares memory, itself among them, ascending.
   Result<std::vector<Rank>> host_ranks();
-  // Shares descriptors with those: Transport::share.
-  Status share_with(const std::vector<Rank>& host_ranks) const;
+  // The transport of those, which are more than this rank alone.
+  [[nodiscard]] transport::Transport* of_host(const std::vector<Rank>& host_ranks) const;
+  Status share(transport::HostShare host) const;  // Transport::share
+  // Transport::watch_over. ended: in that memory.
+  void watch_over(const std::vector<Rank>& host_ranks, std::span<uint32_t> ended,
+                  std::shared_ptr<const void> memory) const;
   [[nodiscard]] std::vector<Rank> awaited_shares() const;  // Transport::awaited_shares
   std::vector<UniqueFd> take_shared(Rank peer) const;      // Transport::take_shared
 

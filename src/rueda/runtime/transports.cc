@@ -17,9 +17,8 @@ using Made = Result<std::unique_ptr<transport::Transport>>;
 Nanos peer_timeout(const Config& config) { return nanos(config.peer_timeout_s, kSecond); }
 
 Made make_shm(const TransportSite& site) {
-  return transport::make_shm({.identity = site.identity,
-                              .ring_bytes = static_cast<size_t>(site.config.shm_ring_bytes),
-                              .shared = {site.shared.begin(), site.shared.end()}});
+  return transport::make_shm(
+      {.identity = site.identity, .ring_bytes = static_cast<size_t>(site.config.shm_ring_bytes)});
 }
 
 Made make_tcp(const TransportSite& site) {
@@ -76,9 +75,7 @@ TransportAddresses OpenTransports::addresses() const {
 bool allows_shared_memory(const Config& config) { return allows(config, TransportScope::kHost); }
 
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
-                                       const transport::Identity& identity,
-                                       const Result<std::vector<int>>& shared) {
-  const std::span<const int> descriptors = shared.is_ok() ? shared.value() : std::span<const int>();
+                                       const transport::Identity& identity, const Status& shared) {
   OpenTransports opened;
   for (const TransportKind& kind : transport_kinds()) {
     if (!allows(config, kind.name)) continue;
@@ -90,9 +87,8 @@ Result<OpenTransports> open_transports(const Config& config, const store::World&
       opened.listen_host = std::move(host).value();
     }
     const bool is_for_host = kind.scope == TransportScope::kHost;
-    Made made = is_for_host && !shared.is_ok()
-                    ? Made(shared.status())
-                    : kind.make({config, identity, descriptors, opened.listen_host});
+    Made made =
+        is_for_host && !shared.is_ok() ? Made(shared) : kind.make({config, identity, opened.listen_host});
     if (!made.is_ok() && is_for_host && allows(config, TransportScope::kNetwork)) {
       opened.shared_memory_fault = made.status().why;
       continue;

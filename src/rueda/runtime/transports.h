@@ -20,7 +20,6 @@ namespace rueda::runtime {
 struct TransportSite {
   const Config& config;
   const transport::Identity& identity;
-  std::span<const int> shared;     // descriptors for the other ranks of this host, which pass as many
   const std::string& listen_host;  // numeric; set if the transport reaches other hosts
 };
 
@@ -57,10 +56,9 @@ struct OpenTransports {
 bool allows_shared_memory(const Config& config);
 
 // Opens the transports that the settings allow. Where memory cannot be shared, a rank goes without if it has
-// a transport that reaches all others. shared: for the other ranks of this host, or why there is nothing.
+// a transport that reaches all others. shared: whether memory can be shared at all, or why not.
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
-                                       const transport::Identity& identity,
-                                       const Result<std::vector<int>>& shared);
+                                       const transport::Identity& identity, const Status& shared);
 
 // Whether the rank has a transport for the ranks of its host only.
 bool offers_shared_memory(const PeerInfo& info);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -84,6 +85,25 @@ struct Identity {
   std::string release;  // version text; must be equal on all ranks
 };
 
+// What the ranks of one host give one another: the same on all of them, but for `mine`.
+struct HostShare {
+  std::vector<Rank> ranks = {};  // ascending, this one among them
+  std::vector<size_t> counts =
+      {};                      // how many descriptors each of them gives; the lowest rank gives one at least
+  std::vector<int> mine = {};  // borrowed until all is shared
+  std::string address_of_lowest = {};
+};
+
+// How the ranks of one host watch over one another, from when they share memory.
+struct HostWatch {
+  std::vector<Rank> ranks = {};             // ascending, this one among them
+  std::vector<std::string> addresses = {};  // of each, in this transport
+  std::vector<int64_t> pids = {};           // of each; empty: they do not see one another's processes
+  // One word for each, zero at first, and one more: shared by all, and written only by this transport.
+  std::span<uint32_t> ended = {};
+  std::shared_ptr<const void> memory = {};  // keeps those words
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -117,15 +137,19 @@ class Transport {
   virtual bool prepare_sleep() = 0;
   virtual void wake_fds(std::vector<int>& fds) const = 0;
 
-  // Gives those ranks of this host the descriptors that this rank shares, and takes theirs, through the
-  // lowest of them. All of them call it alike. ranks: ascending, this one among them. Call progress() until
-  // awaited_shares() is empty: whose part is missing, as far as this rank can know.
-  virtual Status share(std::span<const Rank> /*ranks*/, std::string_view /*address_of_lowest*/) {
+  // Gives the other ranks of this host the descriptors that this rank shares, and takes theirs, through the
+  // lowest of them. All of them call it alike. Call progress() until awaited_shares() is empty: whose part is
+  // missing, as far as this rank can know.
+  virtual Status share(HostShare /*host*/) {
     return {Code::kUnsupported, std::string(name()) + " passes no descriptors."};
   }
   [[nodiscard]] virtual std::vector<Rank> awaited_shares() const { return {}; }
   // What that rank has given; each descriptor is returned once.
   virtual std::vector<UniqueFd> take_shared(Rank /*peer*/) { return {}; }
+  // To be called once all is shared: channels between ranks of this host need no descriptor from then on.
+  virtual void watch_over(HostWatch /*host*/) {}
+  // Wakes that rank of this host, if it sleeps; after watch_over().
+  virtual void ring(Rank /*peer*/) {}
   // Whether arriving data makes an event only for a rank that has announced its sleep with prepare_sleep().
   [[nodiscard]] virtual bool is_silent() const { return false; }
 

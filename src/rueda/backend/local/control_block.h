@@ -1,14 +1,14 @@
-// The control block: what a rank shows the other ranks of its host. Each rank has one SharedMemory, which it
-// writes and the others read. This file alone defines its layout. Values that a peer wrote are checked before
-// they are used as addresses.
+// The control block: what a rank shows the other ranks of its host. It writes its own, and the others read
+// it. The blocks of all ranks lie in one memory, which all of them map. This file alone defines the layout.
+// Values that a peer wrote are checked before they are used as addresses.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "rueda/backend/local/teams.h"
-#include "rueda/memory/shared_memory.h"
 
 namespace rueda::backend {
 
@@ -67,7 +67,6 @@ struct ControlBlock {
     uint32_t waits_for;
   };
   Sleep sleep;
-  int32_t numa_node;  // on which the owner ran at init; written before the block is shown to others
   SegmentAddress tables[2][kMaxRegisteredSegments];
   alignas(4096) std::byte one_shot[2][kOneShotBytes];
   // Of an allreduce, the first half holds contributions and the second half results.
@@ -76,14 +75,30 @@ struct ControlBlock {
   alignas(4096) std::byte gathered[kTeamRanks][kInlineBytes];
 };
 
-// The mailboxes follow the block, one for each rank that may be on the host: [reader's index on the host].
-constexpr size_t control_block_bytes(size_t ranks) { return sizeof(ControlBlock) + ranks * sizeof(Mailbox); }
-
-inline ControlBlock& control_block_in(const memory::SharedMemory& memory) {
-  return *reinterpret_cast<ControlBlock*>(memory.base());
+// The mailboxes follow the block, one for each rank of the host: [reader's index on the host]. Whole pages,
+// so that each page lies near the rank that writes it.
+constexpr size_t control_block_bytes(size_t ranks) {
+  return (sizeof(ControlBlock) + ranks * sizeof(Mailbox) + 4095) / 4096 * 4096;
 }
-inline Mailbox& mailbox_in(const memory::SharedMemory& memory, size_t reader) {
-  return reinterpret_cast<Mailbox*>(memory.base() + sizeof(ControlBlock))[reader];
+
+// The memory that the ranks of a host map: a table of words, one for each rank and one more, by which they
+// watch over one another (transport/shm/process_watch.h), then the control blocks: [index on the host].
+constexpr size_t host_words_bytes(size_t ranks) {
+  return ((ranks + 1) * sizeof(uint32_t) + 4095) / 4096 * 4096;
+}
+constexpr size_t host_memory_bytes(size_t ranks) {
+  return host_words_bytes(ranks) + ranks * control_block_bytes(ranks);
+}
+inline std::span<uint32_t> host_words_in(std::byte* memory, size_t ranks) {
+  return {reinterpret_cast<uint32_t*>(memory), ranks + 1};
+}
+inline std::byte* control_block_at(std::byte* memory, size_t ranks, size_t index) {
+  return memory + host_words_bytes(ranks) + index * control_block_bytes(ranks);
+}
+
+inline ControlBlock& control_block_in(std::byte* at) { return *reinterpret_cast<ControlBlock*>(at); }
+inline Mailbox& mailbox_in(std::byte* at, size_t reader) {
+  return reinterpret_cast<Mailbox*>(at + sizeof(ControlBlock))[reader];
 }
 
 // A rank stores a value and then reads whether the other side sleeps. The other side announces its sleep

@@ -9,15 +9,19 @@
 
 namespace rueda::backend {
 
-LocalHost::LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive)
-    : ranks_(std::move(ranks)), me_(me), keep_alive_(std::move(keep_alive)), sequences_(ranks_.size(), 0) {
+LocalHost::LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive,
+                     Ringer ringer)
+    : ranks_(std::move(ranks)),
+      me_(me),
+      keep_alive_(std::move(keep_alive)),
+      ringer_(std::move(ringer)),
+      sequences_(ranks_.size(), 0) {
   for (size_t i = 0; i < ranks_.size(); ++i)
-    if (i != me) ranks_[i].arena = &ranks_[i].adopted_arena;
+    if (i != me && ranks_[i].adopted_arena.base() != nullptr) ranks_[i].arena = &ranks_[i].adopted_arena;
   RUEDA_CHECK(me < ranks_.size() && ranks_.size() <= kMaxLocalRanks, "a host has a bounded number of ranks");
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    RUEDA_CHECK(ranks_[i].control_block.bytes() >= control_block_bytes(ranks_.size()),
-                "a control block has a mailbox for each rank of the host");
-    numa_nodes_.push_back(control_block(i).numa_node);
+    RUEDA_CHECK(ranks_[i].control_block != nullptr, "each rank of the host has a control block");
+    RUEDA_CHECK(i == me || ranks_[i].doorbell.is_open() || ringer_, "each rank of the host can be woken");
     const auto rank = static_cast<size_t>(ranks_[i].world_rank);
     if (rank >= index_of_.size()) index_of_.resize(rank + 1, -1);
     index_of_[rank] = static_cast<int32_t>(i);
@@ -35,6 +39,7 @@ void LocalHost::ring(size_t peer) const {
   if (awaited != kAsleepForAnyone && awaited != asleep_for(me_)) return;
   // It may wait for another rank by now. Then it wakes in vain, looks again and announces its sleep anew.
   if (sleeper.exchange(kAwake) == kAwake) return;
+  if (!ranks_[peer].doorbell.is_open()) return ringer_(ranks_[peer].world_rank);
   const uint64_t one = 1;
   // A full counter also wakes the peer. If the peer is gone, its channel reports the loss.
   [[maybe_unused]] const ssize_t written = write(ranks_[peer].doorbell.get(), &one, sizeof(one));

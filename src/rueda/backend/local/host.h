@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -10,21 +11,30 @@
 #include "rueda/backend/local/control_block.h"
 #include "rueda/base/types.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/memory/shared_memory.h"
 
 namespace rueda::backend {
 
+// Of more ranks, each has no descriptor for the doorbells of the others. LocalHost then asks Ringer, which
+// takes a microsecond longer.
+inline constexpr size_t kRungByDescriptor = 8;
+
 struct HostRank {
   Rank world_rank = -1;
-  memory::SharedMemory control_block;           // created by this process if it is mine, otherwise adopted
+  std::byte* control_block = nullptr;           // in the memory of the host
   const memory::SharedMemory* arena = nullptr;  // mine, or null if I have none; LocalHost sets those of peers
-  memory::SharedMemory adopted_arena;           // only of a peer
-  UniqueFd doorbell;                            // an eventfd, only of a peer
+  memory::SharedMemory adopted_arena;           // only of a peer; empty: it has none
+  UniqueFd doorbell;                            // an eventfd, only of a peer, up to kRungByDescriptor ranks
+  int32_t numa_node = 0;                        // as the rank said at init
 };
 
 class LocalHost {
  public:
-  // ranks[me] is this process. keep_alive owns its arena.
-  LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
+  using Ringer = std::function<void(Rank)>;  // wakes a rank that sleeps
+
+  // ranks[me] is this process. keep_alive owns its arena and the memory of the host.
+  LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr,
+            Ringer ringer = {});
 
   [[nodiscard]] size_t me() const { return me_; }
   [[nodiscard]] size_t size() const { return ranks_.size(); }
@@ -41,7 +51,7 @@ class LocalHost {
   [[nodiscard]] const Mailbox& mailbox_of(size_t owner) const {
     return mailbox_in(ranks_[owner].control_block, me_);
   }
-  [[nodiscard]] int32_t numa_node_of(size_t index) const { return numa_nodes_[index]; }
+  [[nodiscard]] int32_t numa_node_of(size_t index) const { return ranks_[index].numa_node; }
 
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
   void return_sequence(size_t peer) { --sequences_[peer]; }
@@ -59,9 +69,9 @@ class LocalHost {
   std::vector<HostRank> ranks_;
   size_t me_;
   std::shared_ptr<const void> keep_alive_;
+  Ringer ringer_;
   std::vector<int32_t> index_of_;  // [world rank], up to the highest rank on this host
   std::vector<uint64_t> sequences_;
-  std::vector<int32_t> numa_nodes_;  // as the ranks said at init
 };
 
 }  // namespace rueda::backend

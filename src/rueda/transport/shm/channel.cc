@@ -22,40 +22,36 @@ constexpr size_t kInlineBytes =
 constexpr int kRounds = 8;
 constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM"; sent with the memory
 
+// Copied before it is used, because the peer could change it in between.
+std::string name_in(const RingMapping::End& end) {
+  std::array<char, Doorbell::kMaxNameBytes> name;
+  std::memcpy(name.data(), end.doorbell, name.size());
+  return {name.begin(), std::ranges::find(name, '\0')};
+}
+
 }  // namespace
 
 ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, Surroundings around)
-    : name_(name),
-      socket_(std::move(socket)),
-      poller_(around.poller),
-      outcome_(around.outcome),
-      busy_(around.busy),
-      requests_(around.outcome) {
+    : name_(name), socket_(std::move(socket)), around_(around), requests_(around.outcome) {
   // Not EPOLLOUT: when the peer reads our doorbell, the free room would wake us.
-  const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
+  const Status status = around_.poller.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
   if (!status.is_ok()) {
     lose(status);
     return;
   }
   watch_.ready = EPOLLIN;
-  watch_process();
+  see_process();
 }
 
-ShmChannel::~ShmChannel() {
-  if (process_.is_open()) poller_.remove(process_.get());
-  if (socket_.is_open()) poller_.remove(socket_.get());
-  hang_up(socket_);
-}
+ShmChannel::~ShmChannel() { leave(); }
 
 // If a rank is killed, its forked data loaders hold its socket open. Then only its process tells that
 // it is gone.
-void ShmChannel::watch_process() {
+void ShmChannel::see_process() {
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
-  process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (!process_.is_open() && is_out_of_descriptors(errno)) return lose(out_of_descriptors(errno));
-  if (process_.is_open() && !poller_.add(process_.get(), process_watch_, EPOLLIN).is_ok()) process_.reset();
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  if (const Status seen = around_.processes.see(name_.peer, peer.pid); !seen.is_ok()) lose(seen);
 }
 
 void ShmChannel::offer_memory(size_t ring_bytes) {
@@ -86,8 +82,9 @@ void ShmChannel::adopt_memory() {
 void ShmChannel::begin(RingMapping mapping, bool is_creator) {
   mapping_ = std::move(mapping);
   mapping_.close_fd();
-  const int out = is_creator ? 0 : 1;
-  const int in = 1 - out;
+  my_place_ = is_creator ? 0 : 1;
+  const int out = my_place_, in = 1 - out;
+  std::ranges::copy(around_.doorbell.name(), my_end().doorbell);
   RingMapping::Control& control = mapping_.control();
   writer_ = RingWriter(control.rings[out], mapping_.ring(out));
   reader_ = RingReader(control.rings[in], mapping_.ring(in));
@@ -114,7 +111,7 @@ void ShmChannel::recv_into(Ticket ticket, size_t bytes, size_t unit_bytes, Consu
 
 void ShmChannel::become_busy() {
   if (std::exchange(is_busy_, true)) return;
-  busy_.push_back(this);
+  around_.busy.push_back(this);
 }
 
 bool ShmChannel::stays_busy() {
@@ -235,8 +232,11 @@ void ShmChannel::ring_doorbell(uint32_t interest) {
   if ((load_shared(*peer_sleep_) & interest) == 0) return;
   std::atomic_ref<uint32_t>(*peer_sleep_).store(0, std::memory_order_relaxed);  // one ring is enough
   const std::byte doorbell{1};
-  // A full socket holds doorbells that the peer has not read yet. If the peer is gone, the poller reports it.
-  (void)!::send(socket_.get(), &doorbell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  // A full socket holds doorbells that the peer has not read yet. If the peer is gone, others report it.
+  const bool is_sent =
+      socket_.is_open() && (::send(socket_.get(), &doorbell, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ||
+                            errno == EAGAIN || errno == EWOULDBLOCK);
+  if (!is_sent) around_.doorbell.ring(name_in(peer_end()));
 }
 
 bool ShmChannel::has_ring_work() {
@@ -246,7 +246,7 @@ bool ShmChannel::has_ring_work() {
 
 bool ShmChannel::fall_asleep() {
   if (requests_.is_ended()) return true;
-  if (watch_.ready != 0 || process_watch_.ready != 0) return false;
+  if (watch_.ready != 0) return false;
   if (!is_up_) return true;
   if (is_at_end()) return false;
   const uint32_t interest =
@@ -261,23 +261,71 @@ void ShmChannel::wake_up() {
 }
 
 void ShmChannel::on_socket() {
-  if (requests_.is_ended()) return;
-  if (process_watch_.ready != 0) is_hung_up_ = true;
-  process_watch_.ready = 0;
+  if (requests_.is_ended() || watch_.ready == 0) return;
   if (watch_.has(EPOLLIN) && !is_up_) adopt_memory();
   if (requests_.is_ended()) return;
-  if (watch_.has(kHangup)) is_hung_up_ = true;
-  if (is_hung_up_ && !is_up_) return lose(peer_lost(name_, "closed its connection"));
+  bool is_closed = watch_.has(kHangup);
   // Bounded. Unread doorbells may remain: the next doorbell, or the end of the socket, makes a new event.
   std::array<std::byte, 256> doorbells;
   for (int i = 0; i < kRounds && is_up_ && watch_.has(EPOLLIN); ++i) {
     const ssize_t got = ::recv(socket_.get(), doorbells.data(), doorbells.size(), MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-      is_hung_up_ = true;
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) is_closed = true;
     if (got < static_cast<ssize_t>(doorbells.size())) break;
   }
   watch_.ready = 0;
-  if (is_hung_up_) become_busy();
+  if (is_closed) on_hangup();
+  if (!is_closed) let_go();
+}
+
+void ShmChannel::on_hangup() {
+  if (!is_up_) return lose(peer_lost(name_, "closed its connection"));
+  const bool is_agreed = says_no_socket_ && (load_shared(peer_end().state) & kHasLetGo) != 0;
+  if (!is_agreed) return hang_up();
+  close_socket();
+  look_at_peer();
+}
+
+// Each end says that it needs no socket, then reads what the other says, so that one of them sees both. What
+// rings on the socket is not lost with it: an end is awake when it closes it, and looks at the rings before
+// it sleeps.
+void ShmChannel::let_go() {
+  if (!is_up_ || keeps_socket_ || !socket_.is_open() || requests_.is_ended()) return;
+  if (!says_no_socket_ && around_.processes.watches(name_.peer)) {
+    says_no_socket_ = true;
+    std::atomic_ref<uint32_t>(my_end().state).fetch_or(kNeedsNoSocket);
+  }
+  if (!says_no_socket_ || (load_shared(peer_end().state) & kNeedsNoSocket) == 0) return;
+  keeps_socket_ = !around_.doorbell.ring(name_in(peer_end()));
+  if (keeps_socket_) return;
+  std::atomic_ref<uint32_t>(my_end().state).fetch_or(kHasLetGo);
+  close_socket();
+}
+
+void ShmChannel::close_socket() {
+  if (socket_.is_open()) around_.poller.remove(socket_.get());
+  rueda::hang_up(socket_);
+  watch_.ready = 0;
+}
+
+void ShmChannel::look_at_peer() {
+  if (requests_.is_ended()) return;
+  const bool has_ended = around_.processes.has_ended(name_.peer);
+  if (!is_up_ && has_ended) return lose(peer_lost(name_, "closed its connection"));
+  if (is_up_ && (has_ended || (load_shared(peer_end().state) & kHasLeft) != 0)) hang_up();
+}
+
+void ShmChannel::hang_up() {
+  is_hung_up_ = true;
+  become_busy();
+}
+
+void ShmChannel::leave() {
+  if (is_up_ && !std::exchange(has_left_, true)) {
+    std::atomic_ref<uint32_t>(my_end().state).fetch_or(kHasLeft);
+    // Also where this end still has a socket: the other one may have closed its own.
+    around_.doorbell.ring(name_in(peer_end()), Doorbell::Rung::kForNews);
+  }
+  close_socket();
 }
 
 void ShmChannel::lose_if_broken() {
@@ -287,18 +335,14 @@ void ShmChannel::lose_if_broken() {
 
 void ShmChannel::lose(const Status& why) {
   if (requests_.is_ended()) return;
-  outcome_.losses.push_back({name_.peer, name_.channel, why});
+  around_.outcome.losses.push_back({name_.peer, name_.channel, why});
   end(why);
 }
 
 void ShmChannel::end(const Status& why) {
   if (requests_.is_ended()) return;
   requests_.end(why);
-  if (process_.is_open()) poller_.remove(process_.get());
-  process_.reset();
-  if (socket_.is_open()) poller_.remove(socket_.get());
-  hang_up(socket_);
-  watch_.ready = process_watch_.ready = 0;
+  leave();
 }
 
 }  // namespace rueda::transport

@@ -1,5 +1,7 @@
-// A FIFO channel made of a pair of rings and a UNIX socket. A byte on the socket is the doorbell that wakes a
-// sleeping peer; the end of the socket means that the peer is gone.
+// A FIFO channel made of a pair of rings. It comes up over a UNIX socket, which passes the memory of the
+// rings. As long as it is open, a byte on it wakes a sleeping peer, and its end means that the peer is gone.
+// Both ends close it when they can do without: then the doorbell of the peer wakes it, memory tells that it
+// has left, and ProcessWatch that its process has ended.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +11,8 @@
 #include "rueda/transport/poller.h"
 #include "rueda/transport/reassembly.h"
 #include "rueda/transport/requests.h"
+#include "rueda/transport/shm/doorbell.h"
+#include "rueda/transport/shm/process_watch.h"
 #include "rueda/transport/shm/ring_mapping.h"
 #include "rueda/transport/transport.h"
 
@@ -22,6 +26,8 @@ class ShmChannel final : public Endpoint {
     Poller& poller;
     Outcome& outcome;
     std::vector<ShmChannel*>& busy;
+    const Doorbell& doorbell;  // of this rank
+    ProcessWatch& processes;
   };
   ShmChannel(ChannelName name, UniqueFd socket, Surroundings around);
   ~ShmChannel() override;
@@ -36,11 +42,18 @@ class ShmChannel final : public Endpoint {
   // Whether progress() and fall_asleep() may have anything to do. A job has many more channels than it uses
   // at a time, and looking at all of them would cost each rank time that grows with their number.
   bool stays_busy();
-  bool progress();     // true if anything moved; no system call
-  void on_socket();    // to be called after the poller was polled
+  bool progress();   // true if anything moved; no system call
+  void on_socket();  // to be called after the poller was polled, while has_socket()
+  [[nodiscard]] bool has_socket() const { return socket_.is_open(); }
+  // Closes the socket if both ends can do without it. To be called when the channel has come up, and when
+  // ProcessWatch has begun to rely on the host.
+  void let_go();
+  // To be called when there is news: looks whether the peer has left or its process has ended.
+  void look_at_peer();
   bool fall_asleep();  // false: there is work. In both cases wake_up() comes before the next progress().
   void wake_up();
   void end(const Status& why);
+  [[nodiscard]] const ChannelName& name() const { return name_; }
   [[nodiscard]] bool is_up() const { return is_up_; }
   [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
 
@@ -56,23 +69,31 @@ class ShmChannel final : public Endpoint {
   void publish_sent();
   void publish_received();
   void ring_doorbell(uint32_t interest);
-  void watch_process();
+  void see_process();
+  void on_hangup();  // the peer has closed the socket
+  void hang_up();    // the peer is gone
+  void leave();      // this end of the channel is over
+  void close_socket();
+  [[nodiscard]] RingMapping::End& my_end() const { return mapping_.control().ends[my_place_]; }
+  [[nodiscard]] RingMapping::End& peer_end() const { return mapping_.control().ends[1 - my_place_]; }
   void lose(const Status& why);
   void lose_if_broken();
   void become_busy();
 
   ChannelName name_;
-  UniqueFd socket_, process_;
-  Poller& poller_;
-  Watch watch_, process_watch_;
-  Outcome& outcome_;
-  std::vector<ShmChannel*>& busy_;
+  UniqueFd socket_;
+  Watch watch_;
+  Surroundings around_;
   bool is_busy_ = false;  // listed there
   Requests requests_;
   bool is_up_ = false;
   bool is_hung_up_ = false;
 
   RingMapping mapping_;
+  int my_place_ = 0;             // in mapping_: 0 where it was created
+  bool says_no_socket_ = false;  // my_end() says kNeedsNoSocket
+  bool keeps_socket_ = false;    // the peer has no doorbell that this rank can ring
+  bool has_left_ = false;
   RingWriter writer_;
   RingReader reader_;
   uint32_t* my_sleep_ = nullptr;

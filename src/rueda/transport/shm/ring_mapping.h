@@ -11,14 +11,25 @@
 
 namespace rueda::transport {
 
+// How an end holds on to the socket of its channel.
+inline constexpr uint32_t kNeedsNoSocket = 1;  // it would notice the end of the other process without it
+inline constexpr uint32_t kHasLetGo = 2;       // it has closed its socket, and is woken by its doorbell
+inline constexpr uint32_t kHasLeft = 4;        // the channel has ended there
+
 class RingMapping {
  public:
   static constexpr size_t kMinRingBytes = 4 << 10;
   static constexpr size_t kMaxRingBytes = 1 << 30;
 
+  // What an end of the channel says about itself; only that end writes it.
+  struct End {
+    alignas(kLine) uint32_t state;  // bits of EndState
+    char doorbell[56];              // its name, which ends with a zero byte; written before any bit is set
+  };
   struct Control {
     RingControl rings[2];
     SleepControl sleeps[2];
+    End ends[2];
   };
 
   // ring_bytes is a power of two within these bounds.

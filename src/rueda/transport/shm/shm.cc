@@ -13,10 +13,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include "rueda/transport/connector.h"
 #include "rueda/transport/shm/board.h"
 #include "rueda/transport/shm/channel.h"
+#include "rueda/transport/shm/doorbell.h"
+#include "rueda/transport/shm/process_watch.h"
 
 namespace rueda::transport {
 namespace {
@@ -55,6 +58,12 @@ std::string random_name() {
   return name;
 }
 
+std::string_view socket_name_in(std::string_view address) {
+  return address.substr(address.size() - std::min(address.size(), kSocketNameBytes));
+}
+
+std::string doorbell_of(std::string_view socket_name) { return std::string(socket_name) + "-bell"; }
+
 // Admits only processes of this user. The secret proves the job; this check already keeps other users of
 // the host out.
 Status vet_user(int fd) {
@@ -72,10 +81,14 @@ class SharedMemoryTransport final : public Transport {
         host_(std::move(host)),
         socket_name_(random_name()),
         poller_(std::move(poller)),
+        processes_(options_.identity.rank, *poller_),
         connector_(options_.identity, ConnectionKind::kShm, *poller_, vet_user),
-        board_(options_.identity.rank, options_.shared, *poller_, outcome_) {}
+        board_(options_.identity.rank, *poller_, outcome_) {}
 
   Status open() {
+    Result<std::unique_ptr<Doorbell>> doorbell = Doorbell::open(doorbell_of(socket_name_), *poller_);
+    if (!doorbell.is_ok()) return doorbell.status();
+    doorbell_ = std::move(doorbell).value();
     Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kShmBacklog);
     if (!listening.is_ok()) return listening.status();
     return connector_.listen_on(std::move(listening).value());
@@ -97,18 +110,19 @@ class SharedMemoryTransport final : public Transport {
     if (Status status = check_channel(options_.identity, name); !status.is_ok()) return status;
     if (!reaches(peer_address))
       return {Code::kInvalidArgument, "rank " + std::to_string(peer) + " shares no memory with this host."};
-    wanted_.insert(name);
+    if (endpoint(peer, channel) == nullptr) wanted_.insert(name);
     dial(name, peer_address);
     return Status::ok();
   }
 
-  Status share(std::span<const Rank> ranks, std::string_view leader_address) override {
+  Status share(HostShare host) override {
     if (!abort_.is_ok()) return abort_;
-    if (!reaches(leader_address))
-      return {Code::kInvalidArgument,
-              "rank " + std::to_string(ranks.front()) + " shares no memory with this host."};
-    board_.begin(ranks);
-    if (!options_.shared.empty()) dial({ranks.front(), kBoardChannel}, leader_address);
+    const Rank lowest = host.ranks.front();
+    const std::string address = host.address_of_lowest;
+    if (!reaches(address))
+      return {Code::kInvalidArgument, "rank " + std::to_string(lowest) + " shares no memory with this host."};
+    board_.begin(std::move(host));
+    dial({lowest, kBoardChannel}, address);
     return Status::ok();
   }
   [[nodiscard]] std::vector<Rank> awaited_shares() const override { return board_.missing(); }
@@ -122,6 +136,15 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] std::string trouble_with(Rank peer) const override { return connector_.trouble_with(peer); }
 
   std::vector<UniqueFd> take_shared(Rank peer) override { return board_.take(peer); }
+
+  void watch_over(HostWatch host) override {
+    for (size_t i = 0; i < host.ranks.size(); ++i)
+      doorbells_[host.ranks[i]] = doorbell_of(socket_name_in(host.addresses[i]));
+    processes_.begin(std::move(host), [this](Rank peer) { ring_for(peer, Doorbell::Rung::kForNews); });
+    for (ShmChannel* channel : on_sockets_) channel->let_go();
+    look_at_sockets();
+  }
+  void ring(Rank peer) override { ring_for(peer, Doorbell::Rung::kForData); }
 
   [[nodiscard]] bool is_silent() const override { return true; }
 
@@ -141,7 +164,7 @@ class SharedMemoryTransport final : public Transport {
   bool prepare_sleep() override {
     is_asleep_ = true;
     bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work() &&
-                   !board_.has_work();
+                   !board_.has_work() && !doorbell_->has_rung();
     for (ShmChannel* channel : busy_) is_idle = is_idle && channel->fall_asleep();
     if (!is_idle) {
       is_asleep_ = false;
@@ -160,7 +183,8 @@ class SharedMemoryTransport final : public Transport {
     abort_ = why;
     connector_.close();
     board_.end();
-    for (ShmChannel* channel : order_) channel->end(why);
+    for (const auto& [name, channel] : channels_) channel->end(why);
+    processes_.end();
   }
 
  private:
@@ -176,34 +200,54 @@ class SharedMemoryTransport final : public Transport {
   bool look_outside() {
     rounds_since_poll_ = 0;
     const bool has_events = poller_->poll();
-    bool is_moved = connector_.progress(monotonic_now());
+    const Nanos now = monotonic_now();
+    bool is_moved = connector_.progress(now);
     for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
     is_moved |= board_.progress();
-    if (!has_events && channels_up_ == order_.size() && wanted_.empty()) return is_moved;
-    channels_up_ = 0;
-    for (ShmChannel* channel : order_) {
-      channel->on_socket();
-      if (channel->is_up() || channel->is_ended()) ++channels_up_;
-    }
-    std::erase_if(wanted_, [this](const ChannelName& name) { return endpoint(name.peer, name.channel); });
+    if (has_events || !wanted_.empty()) look_at_sockets();
+    const bool is_news = doorbell_->take() == Doorbell::Rung::kForNews;
+    if (processes_.progress(now) || is_news)
+      for (const auto& [name, channel] : channels_) channel->look_at_peer();
     return is_moved;
+  }
+
+  void look_at_sockets() {
+    for (ShmChannel* channel : on_sockets_) {
+      const bool is_awaited = !channel->is_up() && !channel->is_ended();
+      channel->on_socket();
+      if (is_awaited) stop_wanting(*channel);
+    }
+    std::erase_if(on_sockets_, [](const ShmChannel* channel) { return !channel->has_socket(); });
+  }
+
+  // Once it is up, or will never be.
+  void stop_wanting(const ShmChannel& channel) {
+    if (channel.is_up() || channel.is_ended()) wanted_.erase(channel.name());
+  }
+
+  void ring_for(Rank peer, Doorbell::Rung why) {
+    const auto found = doorbells_.find(peer);
+    if (found != doorbells_.end()) doorbell_->ring(found->second, why);
   }
 
   // The higher rank dials.
   void dial(ChannelName name, std::string_view peer_address) {
     if (name.peer >= options_.identity.rank) return;
-    connector_.dial(name, make_abstract_address(peer_address.substr(peer_address.size() - kSocketNameBytes)));
+    connector_.dial(name, make_abstract_address(socket_name_in(peer_address)));
   }
 
   void adopt(Connected connected) {
     if (connected.name.channel == kBoardChannel)
       return board_.adopt(connected.name.peer, std::move(connected.fd));
     if (channels_.contains(connected.name)) return;  // a channel comes up once; a second connection is closed
-    auto channel = std::make_unique<ShmChannel>(connected.name, std::move(connected.fd),
-                                                ShmChannel::Surroundings{*poller_, outcome_, busy_});
+    auto channel = std::make_unique<ShmChannel>(
+        connected.name, std::move(connected.fd),
+        ShmChannel::Surroundings{*poller_, outcome_, busy_, *doorbell_, processes_});
     if (!connected.is_dialer) channel->offer_memory(ring_bytes(connected.name.channel));
-    order_.push_back(channel.get());
+    channel->let_go();
+    stop_wanting(*channel);
+    on_sockets_.push_back(channel.get());
     channels_[connected.name] = std::move(channel);
   }
 
@@ -211,10 +255,13 @@ class SharedMemoryTransport final : public Transport {
   std::string host_, socket_name_;
   std::unique_ptr<Poller> poller_;
   Outcome outcome_;
+  std::unique_ptr<Doorbell> doorbell_;
+  ProcessWatch processes_;
+  std::unordered_map<Rank, std::string>
+      doorbells_;  // names of the other ranks of this host, after watch_over()
   Connector connector_;
   std::map<ChannelName, std::unique_ptr<ShmChannel>> channels_;
-  std::vector<ShmChannel*> order_, busy_;
-  size_t channels_up_ = 0;
+  std::vector<ShmChannel*> on_sockets_, busy_;  // those with a socket; those with something to do
   Board board_;
   std::set<ChannelName> wanted_;  // not up yet
   int rounds_since_poll_ = 0;

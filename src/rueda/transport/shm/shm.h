@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "rueda/base/status.h"
 #include "rueda/transport/transport.h"
@@ -17,9 +16,6 @@ struct ShmOptions {
   // carry less and have an eighth of it, at least 4 KiB, because all of a ring becomes resident once it has
   // been written around.
   size_t ring_bytes = 1 << 20;
-  // Descriptors for the ranks with which share() is called. They are borrowed until that is over. Every rank
-  // passes equally many, at most 7.
-  std::vector<int> shared = {};
 };
 
 Result<std::unique_ptr<Transport>> make_shm(ShmOptions options);
