@@ -66,6 +66,17 @@ Engine::Engine(Session session)
                     .counters = counters_,
                     .trace = recording_.timeline()}),
       shutdown_(session_.me, session_.size(), hierarchy_.parent()),
+      actions_({.session = session_,
+                .hierarchy = hierarchy_,
+                .counters = counters_,
+                .operations = operations_,
+                .recording = recording_,
+                .channel = channel_,
+                .dispatcher = dispatcher_,
+                .negotiation = negotiation_,
+                .observer = observer_,
+                .participation = participation_,
+                .shutdown = shutdown_}),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (is_crowded(session_)) operations_.sleep_at_once();
@@ -97,7 +108,7 @@ void Engine::shutdown() {
 }
 
 void Engine::ended() {
-  operations_.close(shut_down_status());  // whatever ended the epoch, no thread may wait forever
+  operations_.close(actions_.shut_down_status());  // whatever ended the epoch, no thread may wait forever
   recording_.stop();
   recording_.write_flight_record();
 }
@@ -114,22 +125,23 @@ bool Engine::turn() {
   const Nanos now = monotonic_now();
   if (is_coordinator() && shutdown_.is_running()) {
     const Status stalled = negotiation_.report_stalls(now, observer_.waits_in_plan());
-    if (!stalled.is_ok()) carry_out(FailureDetector::End{.why = stalled});
+    if (!stalled.is_ok()) actions_.carry_out(FailureDetector::End{.why = stalled});
     if (shutdown_.is_closed()) return true;
     moved = negotiation_.begin_round(now) || moved;
   }
   moved = dispatcher_.progress() || moved;
   moved = negotiation_.run_plan(now) || moved;
-  if (!dispatcher_.failure().is_ok()) carry_out(failure_detector_.on_failure(dispatcher_.failure(), now));
+  if (!dispatcher_.failure().is_ok())
+    actions_.carry_out(failure_detector_.on_failure(dispatcher_.failure(), now));
   if (shutdown_.is_closed()) return true;
   if (session_.links) {
-    if (observer_.take_news() && !is_coordinator()) send_facts(now);
+    if (observer_.take_news() && !is_coordinator()) actions_.send_facts(now);
     if (observer_.is_due(now)) look_around(now);
-    carry_out(failure_detector_.tick(now));
+    actions_.carry_out(failure_detector_.tick(now));
     recording_.look_at_links(*session_.links, now, *counters_.meters);
   }
   note_participation(now);
-  carry_out(shutdown_.tick(state_for_shutdown()));
+  actions_.carry_out(shutdown_.tick(actions_.state_for_shutdown()));
   channel_.send_due(now);
   return moved;
 }
@@ -167,12 +179,6 @@ bool Engine::prepare_sleep() {
 }
 
 void Engine::wake_up() { session_.backends->wake_up(); }
-
-void Engine::send_facts(Nanos now) {
-  control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
-  facts.participation = participation_.at(now);
-  channel_.send_up(control::MessageType::kFacts, control::encode(facts));
-}
 
 // It looks at the clock only when something changes, unless it is given the time.
 void Engine::note_participation(std::optional<Nanos> now) {

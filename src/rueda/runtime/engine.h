@@ -18,6 +18,7 @@
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/driver.h"
+#include "rueda/runtime/engine_actions.h"
 #include "rueda/runtime/failure_detector.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/hierarchy.h"
@@ -72,7 +73,7 @@ class Engine final : private Work {
   void shutdown();
   [[nodiscard]] Status health() const { return operations_.closed_with(); }
   // The rank whose loss ended this epoch, as all ranks have been told, or -1.
-  [[nodiscard]] Rank lost_rank() const { return lost_rank_; }
+  [[nodiscard]] Rank lost_rank() const { return actions_.lost_rank(); }
 
   [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] Operations& operations() { return operations_; }
@@ -113,24 +114,8 @@ class Engine final : private Work {
   Status on_abort(Rank from, std::span<const std::byte> payload);
   void handle_losses();
   void on_late_loss(Rank peer);
-  [[nodiscard]] EngineState state_for_shutdown() const;
-
-  // ---- what was decided ----
-  void carry_out(const FailureDetector::Actions& actions);
-  void carry_out(const FailureDetector::Ping& ping);
-  void carry_out(const FailureDetector::Probe& probe);
-  void carry_out(const FailureDetector::Answer& answer);
-  void carry_out(const FailureDetector::Clock& clock);
-  void carry_out(const FailureDetector::Report& report);
-  void carry_out(const FailureDetector::End& end);
-  void carry_out(const ShutdownActions& actions);
-  void carry_out(ShutdownAction action);
-  void stop();
-  void tell_end(const FailureDetector::End& end);
-  void send_facts(Nanos now);
   void look_around(Nanos now);
   void note_participation(std::optional<Nanos> now);
-  [[nodiscard]] Status shut_down_status() const;
 
   Session session_;
   Hierarchy hierarchy_;
@@ -147,7 +132,7 @@ class Engine final : private Work {
   Submissions submissions_;
   ParticipationClock participation_;
   Shutdown shutdown_;
-  std::atomic<Rank> lost_rank_{-1};
+  EngineActions actions_;
   Driver driver_;  // last: its thread uses everything above
 };
 

@@ -31,7 +31,7 @@ bool Engine::handle_messages() {
     observer_.heard(message.from, now);
     const Rank from = message.from;
     const Status handled = handle_message(message, now);
-    if (!handled.is_ok()) carry_out(failure_detector_.refused(from, handled.why));
+    if (!handled.is_ok()) actions_.carry_out(failure_detector_.refused(from, handled.why));
   }
   return !messages.empty();
 }
@@ -44,14 +44,14 @@ Status Engine::handle_message(ControlMessage& message, Nanos now) {
 Status Engine::on_heartbeat(const ControlMessage& message, Nanos now) {
   const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(message.payload);
   if (!heartbeat.is_ok()) return heartbeat.status();
-  carry_out(failure_detector_.on_heartbeat(message.from, heartbeat.value(), now));
+  actions_.carry_out(failure_detector_.on_heartbeat(message.from, heartbeat.value(), now));
   return Status::ok();
 }
 
 Status Engine::on_abort(Rank from, std::span<const std::byte> payload) {
   const Result<control::Abort> abort = control::decode_abort(payload);
   if (!abort.is_ok()) return abort.status();
-  carry_out(failure_detector_.on_abort(from, abort.value(), monotonic_now()));
+  actions_.carry_out(failure_detector_.on_abort(from, abort.value(), monotonic_now()));
   return Status::ok();
 }
 
@@ -94,10 +94,10 @@ Status Engine::on_parcel(const Parcel& parcel, Nanos now) {
     case MessageType::kAbort:
       return on_abort(parcel.from.first(), parcel.payload);
     case MessageType::kShutdown:
-      carry_out(shutdown_.on_shutdown(parcel.from.first(), state_for_shutdown()));
+      actions_.carry_out(shutdown_.on_shutdown(parcel.from.first(), actions_.state_for_shutdown()));
       return Status::ok();
     case MessageType::kDone:
-      for (const Rank from : parcel.from.ranks()) carry_out(shutdown_.on_done(from));
+      for (const Rank from : parcel.from.ranks()) actions_.carry_out(shutdown_.on_done(from));
       return Status::ok();
     case MessageType::kProbe: {
       const Result<Nanos> sent = control::decode_time(parcel.payload);
@@ -120,10 +120,11 @@ Status Engine::handle_from_above(ControlMessage& message) {
     case MessageType::kAbort:
       return on_abort(message.from, message.payload);
     case MessageType::kShutdown:
-      carry_out(shutdown_.on_shutdown(control::decode_rank(message.payload), state_for_shutdown()));
+      actions_.carry_out(
+          shutdown_.on_shutdown(control::decode_rank(message.payload), actions_.state_for_shutdown()));
       return Status::ok();
     case MessageType::kDone:
-      carry_out(shutdown_.on_done(message.from));
+      actions_.carry_out(shutdown_.on_done(message.from));
       return Status::ok();
     case MessageType::kStallReport: {
       const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
@@ -164,7 +165,8 @@ void Engine::handle_losses() {
     const bool carries_control = loss.channel == kControlChannel;
     RUEDA_LOG(kDebug, "channel " + std::to_string(loss.channel) + ": " + loss.status.why);
     if (shutdown_.phase() != Shutdown::Phase::kStopped)
-      carry_out(failure_detector_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
+      actions_.carry_out(
+          failure_detector_.on_loss(loss.peer, carries_control, loss.status.why, monotonic_now()));
     else if (carries_control)
       on_late_loss(loss.peer);
   }
@@ -172,10 +174,10 @@ void Engine::handle_losses() {
 
 // This rank has stopped. A child that has gone, and those below it, have nothing more to say.
 void Engine::on_late_loss(Rank peer) {
-  if (!hierarchy_.is_child(peer)) return carry_out(shutdown_.on_loss(peer));
+  if (!hierarchy_.is_child(peer)) return actions_.carry_out(shutdown_.on_loss(peer));
   const control::RankSet& gone = hierarchy_.below(peer);
   if (is_coordinator()) {
-    gone.for_each([this](Rank rank) { carry_out(shutdown_.on_loss(rank)); });
+    gone.for_each([this](Rank rank) { actions_.carry_out(shutdown_.on_loss(rank)); });
     return;
   }
   const Status passed =
