@@ -335,7 +335,7 @@ hvd.barrier()
     assert_all_succeed(launch(2, PREPARE + body))
 
 
-def test_a_rank_killed_with_half_of_the_parameters_updated_leaves_the_others_at_the_commit(tmp_path: Path) -> None:
+def test_a_rank_killed_with_half_of_the_parameters_updated_leaves_the_commit(tmp_path: Path) -> None:
     body = f"""
 import pathlib
 members = FileMembership([0, 1, 2]).use()

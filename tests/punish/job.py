@@ -154,18 +154,14 @@ class Job:
     def offer(self, slots: dict[str, int] | None = None) -> None:
         """What the discovery script says from now on: so many slots of these hosts, and all of the others."""
         counts = {name: (slots or {}).get(name, self.most_slots) for name in self.host_names}
+        self._offered = counts
         partial = self._hosts_file.with_suffix(".new")
         partial.write_text("".join(f"{name}:{count}\n" for name, count in counts.items() if count))
         partial.rename(self._hosts_file)
 
-    def balance(self, members: list[Process]) -> None:
-        """New processes start where fewer are than there should be: hosts that have enough offer no slots
-        beyond those that are in use.
-        """
-        share = self.plan.ranks / len(self.host_names)
-        used = {name: [one.slot for one in members if one.host == name] for name in self.host_names}
-        enough = {name: max(slots) + 1 for name, slots in used.items() if len(slots) >= share}
-        self.offer(enough if self.hosts else {})
+    def is_leaving(self, process: Process) -> bool:
+        """Whether its slot is no longer offered."""
+        return process.slot >= self._offered[process.host]
 
     def launcher(self) -> int:
         """The pid of `rueda run`: what the words before it have become."""

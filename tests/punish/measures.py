@@ -87,6 +87,8 @@ def goodput_of(history: Sequence[Commit], times: dict[int, float], ranks: int) -
     """Which share of the time the kept steps would have taken without faults. times: of each kept step.
 
     step_s is the median time of a step; `steps` counts each step as one, `work` by the share of its ranks.
+    Both suffer from whatever else makes steps slow. `outside_changes` does not: it is the share of the time
+    that was not lost between the last kept step of a view and the first one of the next.
     """
     known = [one for one in history if one.step in times]
     gaps = [times[b.step] - times[a.step] for a, b in zip(known, known[1:]) if a.view == b.view]
@@ -95,10 +97,13 @@ def goodput_of(history: Sequence[Commit], times: dict[int, float], ranks: int) -
     step = median(gaps)
     span = times[known[-1].step] - times[known[0].step]
     done = known[1:]
+    changes = [(a, b) for a, b in zip(known, done) if a.view != b.view]
+    lost = sum(max(0.0, times[b.step] - times[a.step] - step) for a, b in changes)
     return {
         "step_s": round(step, 5),
         "span_s": round(span, 1),
         "steps": round(len(done) * step / span, 4),
+        "outside_changes": round(1 - lost / span, 4),
         "work": round(sum(one.size for one in done) / ranks * step / span, 4),
     }
 

@@ -49,8 +49,8 @@ class Ended(Exception):
 class Punisher:
     """Punishes one job. One thread."""
 
-    def __init__(self, job: Job, profile: Profile, say: Callable[[str], None]) -> None:
-        self._job, self._profile, self._say = job, profile, say
+    def __init__(self, job: Job, profile: Profile, say: Callable[[str], None], keeps: bool = False) -> None:
+        self._job, self._profile, self._say, self._keeps = job, profile, say, keeps
         self._strikes = Strikes(job)
         self._open: list[Struck] = []
         self.struck: list[Struck] = []
@@ -83,15 +83,17 @@ class Punisher:
     def _strike(self, fault: Fault) -> None:
         needed = self._job.plan.least + KINDS[fault.kind].members
         self._sleep(fault.pause)
+        self._await("the end of those that are to leave", lambda: not self._is_one_leaving())
+        self._job.offer()
         self._await(
             f"{needed} members for fault {fault.number} ({fault.kind})",
             lambda: len(self._members()) >= needed,
         )
         members = self._members()
-        self._job.balance(members)
         scene = self._job.records.scene
         view, known, began = scene.view, (len(scene.commits), len(scene.losses)), time.monotonic()
-        blow = self._strikes.do(fault, members)
+        oldest = min(members, key=lambda one: one.started)
+        blow = self._strikes.do(fault, [one for one in members if not (self._keeps and one is oldest)])
         self.struck.append(
             Struck(fault.number, fault.kind, began, blow.over, view, known, blow.victims, blow.changes_view)
         )
@@ -108,6 +110,10 @@ class Punisher:
             file.writelines(json.dumps(asdict(one)) + "\n" for one in settled)
         self._open = [struck for struck, outcome in found if outcome is None]
         return self._open
+
+    def _is_one_leaving(self) -> bool:
+        processes = self._job.records.read().processes.values()
+        return any(self._job.is_leaving(one) and is_alive(one) for one in processes)
 
     def _members(self) -> list[Process]:
         return self._job.records.read().members(is_alive)
@@ -216,7 +222,7 @@ def punish(options: argparse.Namespace, folder: Path) -> dict:
     with hosts_of(options.hosts, folder) as hosts, Job(plan, hosts) as job:
         weights = usable(profile.weights, hosts is not None, job.disk is not None)
         profile = Profile(weights, profile.pause, profile.awaits_recovery)
-        punisher = Punisher(job, profile, say)
+        punisher = Punisher(job, profile, say, options.keep)
         try:
             punisher.run(program(options.seed, options.faults, profile), time.monotonic() + options.limit)
             punisher.finish()
@@ -245,6 +251,9 @@ def main() -> None:
     parser.add_argument("--least", type=int, default=1, help="--min-np of the job")
     parser.add_argument("--hosts", type=int, default=0, help="hosts in network name spaces; 0: this machine")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds that a rank computes in each step")
+    parser.add_argument(
+        "--keep", action="store_true", help="never strike the oldest rank: is what it holds flat?"
+    )
     parser.add_argument("--timeline", action="store_true", help="write a timeline on the disk that gets full")
     parser.add_argument("--limit", type=float, default=36000, help="seconds after which no fault begins")
     parser.add_argument("--folder", type=Path, help="keeps all records there; it must be new")

@@ -111,7 +111,9 @@ def commit(step: int, view: int, size: int = 4) -> Commit:
 def test_goodput_is_the_share_of_time_that_kept_steps_need():
     made = [commit(1, 1), commit(2, 1), commit(3, 1), commit(4, 2, 2), commit(5, 2, 2)]
     times = {1: 1.0, 2: 2.0, 3: 3.0, 4: 8.0, 5: 9.0}
-    assert goodput_of(made, times, 4) == {"step_s": 1.0, "span_s": 8.0, "steps": 0.5, "work": 0.375}
+    found = goodput_of(made, times, 4)
+    assert (found["step_s"], found["span_s"], found["steps"], found["work"]) == (1.0, 8.0, 0.5, 0.375)
+    assert found["outside_changes"] == 0.5
 
 
 def test_a_checkpoint_of_a_commit_that_was_given_up_is_found():
