@@ -159,6 +159,13 @@ class Job:
         partial.write_text("".join(f"{name}:{count}\n" for name, count in counts.items() if count))
         partial.rename(self._hosts_file)
 
+    def spread(self) -> None:
+        """Offers everything, but where one of several hosts has all processes, nothing more of that one."""
+        living = [one for one in self.records.scene.processes.values() if is_alive(one)]
+        used = {one.host for one in living}
+        is_crowded = len(used) == 1 < len(self.host_names)
+        self.offer({name: max(one.slot for one in living) + 1 for name in used} if is_crowded else {})
+
     def is_leaving(self, process: Process) -> bool:
         """Whether its slot is no longer offered."""
         return process.slot >= self._offered[process.host]

@@ -84,12 +84,12 @@ class Punisher:
         needed = self._job.plan.least + KINDS[fault.kind].members
         self._sleep(fault.pause)
         self._await("the end of those that are to leave", lambda: not self._is_one_leaving())
-        self._job.offer()
+        self._job.spread()
         self._await(
             f"{needed} members for fault {fault.number} ({fault.kind})",
-            lambda: len(self._members()) >= needed,
+            lambda: len(self._staying()) >= needed,
         )
-        members = self._members()
+        members = self._staying()
         scene = self._job.records.scene
         view, known, began = scene.view, (len(scene.commits), len(scene.losses)), time.monotonic()
         oldest = min(members, key=lambda one: one.started)
@@ -114,6 +114,10 @@ class Punisher:
     def _is_one_leaving(self) -> bool:
         processes = self._job.records.read().processes.values()
         return any(self._job.is_leaving(one) and is_alive(one) for one in processes)
+
+    def _staying(self) -> list[Process]:
+        """Members that have not been told to go: the state is safe while one of them is left."""
+        return [one for one in self._members() if not self._job.is_leaving(one)]
 
     def _members(self) -> list[Process]:
         return self._job.records.read().members(is_alive)

@@ -84,15 +84,14 @@ class Strikes:
             os.kill(victim.pid, signal.SIGCONT)
 
     def _leave(self, fault: Fault, members: list[Process]) -> Blow:
-        """Of several hosts one with members goes, be it the only one. Of one host, the slot with the highest
-        number.
-        """
-        if len(self._job.host_names) > 1:
-            self._job.offer({_chosen(fault, members).host: 0})
+        """Of several hosts with members one goes. Of one host, the slot with the highest number."""
+        hosts = sorted({one.host for one in members})
+        if len(hosts) > 1:
+            self._job.offer({hosts[int(fault.choice * len(hosts))]: 0})
             return Blow(changes_view=True)
         last = max(one.slot for one in members)
         slots = max(last, self._job.plan.least)
-        self._job.offer({members[0].host: slots})
+        self._job.offer({hosts[0]: slots})
         return Blow(changes_view=slots == last)
 
     def _spawn(self, fault: Fault, members: list[Process]) -> Blow:
