@@ -113,6 +113,21 @@ def test_a_second_death_while_a_view_is_agreed_changes_no_bit(tmp_path: Path) ->
     assert replay.compare(log, tmp_path).startswith("equal: 200 commits, ")
 
 
+def test_rank_0_that_dies_in_a_learned_plan_leaves_its_timeline_and_the_next_view_has_another(
+    tmp_path: Path,
+) -> None:
+    log, timeline = tmp_path / "log", tmp_path / "t.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUEDA_TIMELINE", str(timeline))
+        said = train(log, 3, 120, "die:60:0")
+    assert "view 2 has 2 ranks; gone: localhost:0#0; it goes on from commit 60" in said
+    assert replay.compare(log, tmp_path).startswith("equal: 120 commits, ")
+    for path in (timeline, tmp_path / "t.view2.json"):
+        events = json.loads(path.read_text())
+        assert any("ALLREDUCE" in str(one.get("name")) for one in events), path
+        assert path.with_name(path.name + ".rank1.rec").exists()
+
+
 def test_a_commit_that_only_a_lost_rank_held_is_made_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     said = train(log, 3, 120, "fail:60:0", "fail:60:1", "die-alone:60:2")
