@@ -29,6 +29,9 @@ class CommonCommit {
   Orders on_report(int number, uint16_t round, int64_t commit, int answer);
   // The view ends, at that commit or because a member was lost: nothing is proposed any more.
   Orders end();
+  // A member has left the view. Before the confirmation it has done so after a failure, and will not answer:
+  // the others must not wait for it.
+  Orders on_left() { return phase_ == status::ViewChange::Phase::kConfirmed ? Orders() : end(); }
 
  private:
   struct State {

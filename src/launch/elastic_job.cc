@@ -16,6 +16,8 @@ using membership::Uid;
 using membership::View;
 
 constexpr Nanos kStoppedTime = 5 * kSecond;
+// An agent looks at its processes once a second, and says that one is stopped when it has seen it twice.
+constexpr Nanos kSeenFor = kSecond;
 
 membership::Rules rules_of(const ElasticOptions& options) {
   return {.least = options.least,
@@ -196,6 +198,7 @@ void ElasticJob::hear(Nanos now) {
     Process& process = processes_[static_cast<size_t>(*number)];
     process.after = ready.after;
     proposer_.on_ready(ready, now);
+    if (ready.after == proposer_.view().number) tell(common_commit_.on_left());
   }
   refuse();
 }
@@ -251,7 +254,7 @@ void ElasticJob::on_held(const std::string& host, const status::JobNews& news, N
       return std::cmp_equal(one.rank, number) && one.state == ProcessState::kStopped;
     });
     if (!is_stopped) process.stopped = 0;
-    if (is_stopped && process.stopped == 0) process.stopped = now;
+    if (is_stopped && process.stopped == 0) process.stopped = now - kSeenFor;
   }
 }
 

@@ -314,6 +314,7 @@ void JobRunner::on_news(HostLink& link, const Exit& exit) {
   if (elastic_) {
     init_watch_.end();
     output_.end_progress();
+    output_.rest(exit.rank);
     return elastic_->job().on_ended(ending, monotonic_now());
   }
   tell_ended();

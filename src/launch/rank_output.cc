@@ -52,10 +52,11 @@ std::string local_time(PrefixStyle::Kind kind) {
   return fmt::format("{}.{:03}", text.data(), now.tv_nsec / 1'000'000);
 }
 
-Result<UniqueFd> open_log(const std::string& path) {
+// how: O_TRUNC for a new one.
+Result<UniqueFd> open_log(const std::string& path, int how) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | how, 0644));
   if (!fd.is_open())
     return Status(Code::kUnavailable, fmt::format("cannot write the log {}: {}", path, std::strerror(errno)));
   return fd;
@@ -101,7 +102,7 @@ Status RankOutput::open_files_of(Rank rank) {
     state.output.path = output_path(rank, stream);
     for (LogFile* log : {&state.log, &state.output}) {
       if (log->path.empty()) continue;
-      Result<UniqueFd> file = open_log(log->path);
+      Result<UniqueFd> file = open_log(log->path, O_TRUNC);
       if (!file.is_ok()) return file.status();
       log->fd = std::move(file.value());
     }
@@ -149,6 +150,15 @@ void RankOutput::finish(Rank rank) {
     long_bytes_ -= long_part(line);
     line.finish([&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
   }
+}
+
+// An elastic job may start any number of processes.
+void RankOutput::rest(Rank rank) {
+  for (RankStream& stream : ranks_[static_cast<size_t>(rank)].streams)
+    for (LogFile* log : {&stream.log, &stream.output}) {
+      log->rests = log->fd.is_open();
+      log->fd = UniqueFd();
+    }
 }
 
 size_t RankOutput::held_bytes() const {
@@ -239,10 +249,17 @@ void RankOutput::write_to(Console& console, std::string_view text) {
   console.write(text);
 }
 
-void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
-  if (!log.fd.is_open()) return;
+void RankOutput::write_log(LogFile& log, std::string_view bytes) {
+  UniqueFd again;
+  if (log.rests && !bytes.empty()) {
+    Result<UniqueFd> opened = open_log(log.path, 0);
+    if (!opened.is_ok()) return lose_log(opened.status().why);
+    again = std::move(opened.value());
+  }
+  const int fd = log.rests ? again.get() : log.fd.get();
+  if (fd < 0) return;
   while (!bytes.empty()) {
-    const ssize_t written = ::write(log.fd.get(), bytes.data(), bytes.size());
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       return lose_log(fmt::format("cannot write the log {}: {}", log.path, std::strerror(errno)));

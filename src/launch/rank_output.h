@@ -35,8 +35,9 @@ class RankOutput {
 
   void name_host(Rank rank, std::string host);
   void feed(Rank rank, Stream stream, std::string_view bytes);
-  void finish(Rank rank);                                // both streams have ended
-  void tick(Nanos now);                                  // at least once a second
+  void finish(Rank rank);  // both streams have ended
+  void rest(Rank rank);    // its process has ended: its files are open only while its descendants write
+  void tick(Nanos now);    // at least once a second
   void write_metrics(Rank rank, std::string_view text);  // rank-0003.prom, beside its logs
   void say(std::string_view text);                       // text of rueda itself, written to stderr unchanged
   // A line about the start: on a terminal it is rewritten in place, until something else is written there.
@@ -55,6 +56,7 @@ class RankOutput {
   struct LogFile {
     UniqueFd fd;
     std::string path;
+    bool rests = false;
   };
   struct RankStream {
     LineAssembler assembler;
@@ -76,7 +78,7 @@ class RankOutput {
   void relieve();
   void let_go(Rank rank, Stream stream);
   void break_off(LineTurns& turns, std::string_view why);
-  void write_log(const LogFile& log, std::string_view bytes);
+  void write_log(LogFile& log, std::string_view bytes);
   void lose_log(const std::string& why);
   static std::string log_path(const std::string& folder, Rank rank, std::string_view ending);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;

@@ -49,8 +49,8 @@ void Slots::end(const Place& place, bool has_failed, Nanos lived, Nanos now) {
 int Slots::taken() const {
   int count = 0;
   for (const Host& host : hosts_)
-    count +=
-        static_cast<int>(std::ranges::count_if(host.slots, [](const Slot& one) { return one.is_taken; }));
+    for (int i = 0; i < host.offered && !host.is_lost; ++i)
+      count += host.slots[static_cast<size_t>(i)].is_taken ? 1 : 0;
   return count;
 }
 

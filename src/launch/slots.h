@@ -33,7 +33,7 @@ class Slots {
   // The process in that place has ended.
   void end(const Place& place, bool has_failed, Nanos lived, Nanos now);
 
-  [[nodiscard]] int taken() const;
+  [[nodiscard]] int taken() const;  // of those that are offered: who is to go is replaced before
   [[nodiscard]] int offered() const;
   [[nodiscard]] bool is_offered(const Place& place) const;
   [[nodiscard]] Nanos next(Nanos now) const;  // when a slot has rested; 0: none rests

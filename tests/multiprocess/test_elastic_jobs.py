@@ -193,6 +193,23 @@ def test_hosts_that_a_script_finds_join_and_those_that_go_leave_at_a_commit(tmp_
     job.assert_state_is_exact()
 
 
+def test_a_process_that_was_to_leave_keeps_the_state_if_the_others_die_before_the_next_view(tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:2\n")
+    variables = {"TEST_HOSTS_FILE": str(hosts), "TEST_HOSTS": json.dumps({"1": "localhost:1\n"})}
+    script = ["--host-discovery-script", f"cat {hosts}"]
+    actions = killed("localhost:0#0", 0, "join")
+    job = Job("-np", 2, "--min-np", 1, *script, actions=actions, end=(4, 20), env=variables)
+    assert job.status == 0, job.err
+    assert [(one["uid"], one["lost"]) for one in job.views(2)] == [("localhost:1#0", ["localhost:0#0"])]
+    assert {one["uid"] for one in job.views(3)} == {"localhost:1#0", "localhost:0#1"}
+    assert [(one["uid"], one["lost"]) for one in job.views(4)] == [("localhost:0#1", ["localhost:1#0"])]
+    assert [one["uid"] for one in job.all("refused")] == ["localhost:1#0"], "it has left in the end"
+    interrupts = [one["commit"] for one in job.all("interrupt")]
+    assert job.views(2)[0]["commit"] == interrupts[0] > 0, "nothing was lost"
+    assert job.views(4)[0]["commit"] == interrupts[-1] >= job.views(3)[0]["commit"]
+
+
 def test_a_script_that_fails_or_lies_changes_nothing_and_is_told_once(tmp_path):
     calls = ["echo localhost:2", "exit 3", "exit 3", "echo oh no", "echo localhost:1", "echo localhost:3"]
     job = Job("-np", 2, "--min-np", 2, *discovery(tmp_path, *calls))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from harness import assert_all_succeed
 from nursery import launch
@@ -331,6 +333,82 @@ assert all(torch.equal(kept[name], one) for name, one in net.state_dict().items(
 hvd.barrier()
 """
     assert_all_succeed(launch(2, PREPARE + body))
+
+
+def test_a_rank_killed_with_half_of_the_parameters_updated_leaves_the_commit(tmp_path: Path) -> None:
+    body = f"""
+import pathlib
+members = FileMembership([0, 1, 2]).use()
+hvd.init()
+torch.manual_seed(0)
+
+class Branches(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+        self.is_a_first = True
+        self.on_b_gradient = self.after_a = lambda *_: None
+
+    def forward(self, given):
+        # Backward reaches first what was called last.
+        if self.is_a_first:
+            a = self.a(given)
+            self.after_a()
+            b = self.b(given)
+        else:
+            b = self.b(given)
+            b.register_hook(self.on_b_gradient)
+            a = self.a(given)
+        return a + b
+
+net = Branches()
+crossing = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.03125, momentum=0.5),
+                                    net.named_parameters(), cross_step=True, model=net)
+state = hvd.elastic.TorchState(net, crossing, steps=0)
+marks, kept, seen = pathlib.Path({str(tmp_path)!r}), [], []
+
+def await_marks_and_die(gradient):  # the sum for a is complete, the one for b never begins
+    deadline = time.monotonic() + 60
+    while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def mark_half():
+    half = [not torch.equal(now, was) for now, was in zip(net.parameters(), kept[-1])]
+    seen.append(half)
+    (marks / str(members.uid)).touch()
+
+@hvd.elastic.run
+def train(state):
+    if members.views:
+        assert all(torch.equal(now, was) for now, was in zip(net.parameters(), kept[-1])), "not the commit"
+        assert state.steps == 4
+    while state.steps < 8:
+        is_fatal = state.steps == 4 and not members.views
+        net.is_a_first, net.after_a, net.on_b_gradient = not is_fatal, lambda: None, lambda *_: None
+        if is_fatal and members.uid == 1:
+            net.on_b_gradient = await_marks_and_die
+        step_of(net, crossing, [state.steps, 5], 1.0)
+        state.steps += 1
+        if is_fatal:  # the next forward makes the updates one by one
+            net.is_a_first, net.after_a = True, mark_half
+            step_of(net, crossing, [0, 1], 1.0)
+        if state.steps % 2 == 0:
+            state.commit()
+            kept.append([one.detach().clone() for one in net.parameters()])
+
+train(state)
+crossing.finish()
+assert seen == [[True, True, False, False]], seen
+(view,) = members.views
+assert view.size == 2 and view.holders == (0, 1)
+check_equal(net, "at the end")
+hvd.barrier()
+"""
+    finished = launch(3, PREPARE + body, {"RUEDA_TORCH_ARENA": "0"})
+    assert finished[1].status == -9, finished[1].output
+    del finished[1]
+    assert_all_succeed(finished)
 
 
 def test_commits_of_parameters_on_a_gpu_wait_until_all_ranks_have_computed_them() -> None:

@@ -33,7 +33,7 @@ class Stretch:
 
 
 def read(folder: Path) -> list[dict]:
-    """The records of all processes. The last line of a process that was killed may be cut off."""
+    """The records of all processes, events too. The last line of one that was killed may be cut off."""
     records = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -47,7 +47,7 @@ def read(folder: Path) -> list[dict]:
 def history_of(records: list[dict]) -> list[Commit]:
     """The commits 1, 2, … as the job has them in the end. A later view undoes those after its first one."""
     by_view: dict[int, dict[int, list[dict]]] = {}
-    for one in records:
+    for one in (one for one in records if "what" not in one):
         by_view.setdefault(one["view"], {}).setdefault(one["step"], []).append(one)
     found: dict[int, Commit] = {}
     for view in sorted(by_view):
@@ -101,6 +101,14 @@ def check_samples(history: list[Commit], samples: int) -> None:
             counts = sorted({one for one in found if found.count(one) > 1})
             lacking = sorted(set(range(samples)) - set(found)) if is_over else []
             raise Broken(f"Epoch {epoch}: samples {counts} were used more than once, {lacking} never.")
+
+
+def check_checkpoints(history: list[Commit], records: list[dict]) -> None:
+    """What was written to disk is of commits that the job has kept."""
+    digests = {one.step: one.digest for one in history}
+    for one in records:
+        if one.get("what") == "checkpoint" and digests.get(one["step"]) != one["digest"]:
+            raise Broken(f"The checkpoint of step {one['step']} is of a commit that the job gave up.")
 
 
 def check_equal(history: list[Commit], replay: list[Commit]) -> None:

@@ -6,10 +6,11 @@ import argparse
 import hashlib
 import json
 import os
-import signal
+import time
 from pathlib import Path
 
 import numpy as np
+from misfortunes import Misfortunes
 
 import rueda.numpy as hvd
 
@@ -50,68 +51,110 @@ def digest_of(state):
 
 
 class Log:
-    """One file of records for each process, so that a process that is killed leaves whole lines."""
+    """One file of records for each process, so that one that is killed leaves whole lines. A record with the
+    field `what` is no commit but an event; `t` is the clock that all processes of this machine share.
+    """
 
     def __init__(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
         self._file = open(folder / f"{os.getpid()}.jsonl", "a", buffering=1)  # noqa: SIM115 (for the life)
+        self.event("start", uid=os.environ.get("RUEDA_ELASTIC_UID", ""), pid=os.getpid())
 
     def write(self, **record):
-        self._file.write(json.dumps(record) + "\n")
+        self._file.write(json.dumps({**record, "t": round(time.monotonic(), 4)}) + "\n")
+
+    def event(self, what, **record):
+        self.write(what=what, **record)
 
 
-def die(mark):
-    """By SIGKILL, unless a process has died by this mark: another one may come to the step as this rank."""
-    try:
-        mark.touch(exist_ok=False)
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+class PunishedState(hvd.elastic.NumpyState):
+    """Says when its sync begins and when it fails: a process that joins may be killed in between."""
+
+    def __init__(self, log, **values):
+        super().__init__(**values)
+        self.log = log
+
+    def sync(self):
+        self.log.event("sync", view=view_of(self))
+        try:
+            super().sync()
+        except hvd.HorovodInternalError as error:
+            self.log.event("lost", view=view_of(self), text=str(error))
+            raise
 
 
 def train(state, options, log):
-    """Until the last step."""
-    features, targets = make_data(options.seed)
-    while state.step < options.steps:
-        for i, batch in enumerate(state.ledger):
-            if (here := f"{state.step}:{hvd.rank()}") in options.die_at:
-                die(options.log / f"died.{here}")
-            weight = np.float32(state.ledger.weight(i))
-            own = gradients_of(state.values, features[batch], targets[batch])
-            sums = hvd.grouped_allreduce([own[name] * weight for name in PARAMETERS], "gradients")
-            for name, gradient in zip(PARAMETERS, sums):
-                state.values[f"m_{name}"] = np.float32(0.5) * state.values[f"m_{name}"] + gradient
-                state.values[name] = state.values[name] - np.float32(0.0625) * state.values[f"m_{name}"]
-            before = state.ledger.cursor
-            state.ledger.record_batch(i)
-            used = state.ledger.order()[before : state.ledger.cursor]
-            state.step += 1
-            epoch = state.ledger.epoch
-            if state.ledger.cursor == SAMPLES:
-                state.ledger.set_epoch(epoch + 1)
-            record = {"step": state.step, "size": hvd.size(), "rank": hvd.rank(), "view": view_of(state)}
-            try:
-                state.commit()  # an interrupt is raised when the commit has been made
-            finally:
-                log.write(**record, digest=digest_of(state), epoch=epoch, used=used)
-            if state.step == options.steps or state.ledger.cursor == 0:
-                break
+    """Until the last step, or until there is the file that says that it is enough."""
+    ballast = hashlib.sha256(state.ballast).hexdigest()
+    log.event("view", view=view_of(state), rank=hvd.rank(), size=hvd.size(), ballast=ballast)
+    try:
+        while state.step < options.steps and not make_epoch(state, options, log):
+            pass
+    except hvd.HorovodInternalError as error:
+        log.event("lost", view=view_of(state), text=str(error))
+        raise
     return digest_of(state)
 
 
-def load(state, path):
-    """The state that a replay begins with."""
-    with np.load(path) as found:
-        state.values = {name: found[name] for name in found.files if not name.startswith("_")}
-        state.step = int(found["_step"])
-        state.ledger.load_state_dict({"epoch": int(found["_epoch"]), "cursor": int(found["_cursor"])})
-    state.save()
+def make_epoch(state, options, log):
+    """The steps that are left of the epoch. Whether it is enough."""
+    features, targets = make_data(options.seed)
+    for i, batch in enumerate(state.ledger):
+        done = state.step
+        options.misfortunes.befall("die", done)
+        time.sleep(options.pace)
+        is_enough = np.float32(options.stop_file is not None and options.stop_file.exists())
+        own = gradients_of(state.values, features[batch], targets[batch])
+        weight = np.float32(state.ledger.weight(i))
+        *sums, stops = hvd.grouped_allreduce(
+            [*(own[name] * weight for name in PARAMETERS), np.full(1, is_enough)], "gradients"
+        )
+        options.misfortunes.befall("fail", done)
+        record = update(state, sums, i)
+        record |= {"size": hvd.size(), "rank": hvd.rank(), "view": view_of(state)}
+        try:
+            state.commit()  # an interrupt is raised when the commit has been made
+        finally:
+            log.write(**record, digest=digest_of(state))
+            options.misfortunes.befall("die-alone", done)
+        if stops[0] > 0:
+            return True
+        if state.step == options.steps or state.ledger.cursor == 0:
+            return False
+    return False
 
 
-def keep(state, path):
-    """What load() takes. By rank 0."""
-    at = state.ledger.state_dict()
-    np.savez(path, **state.values, _step=state.step, _epoch=at["epoch"], _cursor=at["cursor"])
+def update(state, sums, i):
+    """One step of the optimizer with the mean gradients of batch i. What it has used."""
+    for name, gradient in zip(PARAMETERS, sums):
+        state.values[f"m_{name}"] = np.float32(0.5) * state.values[f"m_{name}"] + gradient
+        state.values[name] = state.values[name] - np.float32(0.0625) * state.values[f"m_{name}"]
+    ledger = state.ledger
+    before = ledger.cursor
+    ledger.record_batch(i)
+    state.step += 1
+    record = {"step": state.step, "epoch": ledger.epoch, "used": ledger.order()[before : ledger.cursor]}
+    if ledger.cursor == SAMPLES:
+        ledger.set_epoch(ledger.epoch + 1)
+    return record
+
+
+def write_checkpoint(state, options, log):
+    """By rank 0, of a commit that all have made. A full disk costs this checkpoint, not the training."""
+    path = options.checkpoints / f"{state.step}.npz"
+    partial = options.checkpoints / f"{state.step}.partial"
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, **state.values, _step=state.step, **state.ledger.state_dict())
+        partial.rename(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        log.event("no checkpoint", step=state.step, text=str(error))
+        return
+    log.event("checkpoint", step=state.step, digest=digest_of(state))
+    for old in options.checkpoints.glob("*.npz"):
+        if int(old.stem) < state.step:
+            old.unlink(missing_ok=True)
 
 
 def view_of(state):
@@ -124,20 +167,31 @@ def main(arguments=None):
     parser.add_argument("--log", type=Path, required=True, help="folder for the records of all processes")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--die-at", action="append", default=[], metavar="STEP:RANK")
-    parser.add_argument("--load", type=Path, help="state to begin with")
-    parser.add_argument("--keep", type=Path, help="where rank 0 keeps the last state")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds that a rank computes in each step")
+    parser.add_argument(
+        "--at", action="append", default=[], metavar="WHAT:STEP:RANK", help="see misfortunes.py"
+    )
+    parser.add_argument(
+        "--ballast", type=int, default=0, help="further bytes of the state, which stay as they are"
+    )
+    parser.add_argument("--stop-file", type=Path, help="all ranks end with the step in which one sees it")
+    parser.add_argument("--checkpoints", type=Path, help="folder for a checkpoint now and then")
+    parser.add_argument("--every", type=int, default=10, help="commits for a checkpoint")
     options = parser.parse_args(arguments)
+    log = Log(options.log)
+    options.misfortunes = Misfortunes(options.at, options.log)
     hvd.init()
     ledger = hvd.elastic.Ledger(SAMPLES, BATCH, seed=options.seed)
-    state = hvd.elastic.NumpyState(values=make_values(options.seed), step=0, ledger=ledger)
-    if options.load:
-        load(state, options.load)
-    digest = hvd.elastic.run(train)(state, options, Log(options.log))
-    if options.keep and hvd.rank() == 0:
-        keep(state, options.keep)
+    ballast = (
+        np.arange(options.ballast, dtype=np.uint8) if hvd.rank() == 0 else np.zeros(options.ballast, np.uint8)
+    )
+    state = PunishedState(log, values=make_values(options.seed), step=0, ledger=ledger, ballast=ballast)
+    if options.checkpoints:
+        state.register_checkpoint(lambda it: write_checkpoint(it, options, log), every=options.every)
+    digest = hvd.elastic.run(train)(state, options, log)
     print(f"rank {hvd.rank()} of {hvd.size()}: {digest}", flush=True)
     hvd.shutdown()
+    log.event("end")
 
 
 if __name__ == "__main__":

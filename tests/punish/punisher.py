@@ -1,56 +1,243 @@
-"""Starts an elastic job and kills its ranks at random moments, from a seed.
+"""Starts an elastic job, does faults to it from a seed, and compares its states with those of a job that
+nobody disturbs, bit for bit.
 
-    python tests/punish/punisher.py --faults 20 -- rueda run -np 4 --min-np 2 python tests/punish/program.py …
+    python tests/punish/punisher.py --faults 1000 --seed 7              # one host
+    python tests/punish/punisher.py --faults 300 --seed 7 --hosts 2     # network name spaces, as root
+    python tests/punish/punisher.py --profile churn --ranks 10 --faults 200
+    python tests/punish/punisher.py --kinds kill --pause 29 29 --faults 20
 
-Each fault kills one living rank by SIGKILL, as long as enough would be left (--least). Prints what it did.
+Ends with 0 if no bit was wrong and nothing hung. The folder of the run (--folder) then has report.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
-import random
 import signal
 import subprocess
+import sys
+import tempfile
 import time
-import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
-MARK = "RUEDA_PUNISHED_JOB"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import replay
+from faults import KINDS, Fault, Profile, profile_of, program, usable
+from history import Broken, Commit, history_of, read
+from job import Hosts, Job, Plan, costs_of, is_alive
+from measures import Outcome, Struck, goodput_of, outcome_of, sentence_of, table_of, times_of
+from scene import Process
+from strikes import RATE, Strikes
+
+HANG_S = 120.0  # nothing that a job does after a fault takes so long on a busy machine
+POLL_S = 0.05
 
 
-def ranks_of(mark: str) -> list[int]:
-    """Processes of the job that run Python; the launcher and its agents do not."""
+class Hang(Exception):
+    """A job did not come to what it had to come to."""
+
+
+class Ended(Exception):
+    """A job has ended before it was told to."""
+
+
+class Punisher:
+    """Punishes one job. One thread."""
+
+    def __init__(self, job: Job, profile: Profile, say: Callable[[str], None], keeps: bool = False) -> None:
+        self._job, self._profile, self._say, self._keeps = job, profile, say, keeps
+        self._strikes = Strikes(job)
+        self._open: list[Struck] = []
+        self.struck: list[Struck] = []
+        self.outcomes: list[Outcome] = []
+        self.costs: list[dict] = []
+
+    def run(self, faults: Iterator[Fault], end_at: float) -> None:
+        """All faults, or those that there is time for. Raises Hang or Ended."""
+        self._await("the first view", lambda: len(self._members()) == self._job.plan.ranks)
+        self._note_costs()
+        for fault in faults:
+            if time.monotonic() > end_at:
+                break
+            self._strike(fault)
+            if self._profile.awaits_recovery:
+                self._await(
+                    f"a commit after fault {fault.number} ({fault.kind})", lambda: not self._unsettled()
+                )
+        self._await("a commit after the last fault", lambda: not self._unsettled())
+        self._note_costs()
+
+    def finish(self) -> None:
+        """Ends the job, which must end well."""
+        self._job.stop_file.touch()
+        with contextlib.suppress(Ended):
+            self._await("the end of the job", lambda: False)
+        if self._job.process.returncode != 0:
+            raise Ended(f"the job ended with {self._job.process.returncode}")
+
+    def _strike(self, fault: Fault) -> None:
+        needed = self._job.plan.least + KINDS[fault.kind].members
+        self._sleep(fault.pause)
+        self._await("the end of those that are to leave", lambda: not self._is_one_leaving())
+        self._job.spread()
+        self._await(
+            f"{needed} members for fault {fault.number} ({fault.kind})",
+            lambda: len(self._staying()) >= needed,
+        )
+        members = self._staying()
+        scene = self._job.records.scene
+        view, known, began = scene.view, (len(scene.commits), len(scene.losses)), time.monotonic()
+        oldest = min(members, key=lambda one: one.started)
+        blow = self._strikes.do(fault, [one for one in members if not (self._keeps and one is oldest)])
+        self.struck.append(
+            Struck(fault.number, fault.kind, began, blow.over, view, known, blow.victims, blow.changes_view)
+        )
+        self._open.append(self.struck[-1])
+        self._say(f"fault {fault.number}: {KINDS[fault.kind].says}; view {view} of {len(members)} ranks")
+
+    def _unsettled(self) -> list[Struck]:
+        """The faults that the job has not got over yet."""
+        scene = self._job.records.read()
+        found = [(struck, outcome_of(struck, scene)) for struck in self._open]
+        settled = [outcome for _, outcome in found if outcome is not None]
+        self.outcomes += settled
+        with open(self._job.plan.folder / "faults.jsonl", "a", encoding="ascii") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in settled)
+        self._open = [struck for struck, outcome in found if outcome is None]
+        return self._open
+
+    def _is_one_leaving(self) -> bool:
+        processes = self._job.records.read().processes.values()
+        return any(self._job.is_leaving(one) and is_alive(one) for one in processes)
+
+    def _staying(self) -> list[Process]:
+        """Members that have not been told to go: the state is safe while one of them is left."""
+        return [one for one in self._members() if not self._job.is_leaving(one)]
+
+    def _members(self) -> list[Process]:
+        return self._job.records.read().members(is_alive)
+
+    def _sleep(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._unsettled()
+            time.sleep(min(left, POLL_S))
+
+    def _await(self, what: str, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + HANG_S
+        while not is_so():
+            if self._job.process.poll() is not None:
+                raise Ended(
+                    f"the job ended with {self._job.process.returncode} while it was to come to {what}"
+                )
+            if time.monotonic() > deadline:
+                raise Hang(f"{HANG_S:.0f} s have not brought {what}")
+            time.sleep(POLL_S)
+
+    def _note_costs(self) -> None:
+        """Of the launcher, and of the oldest rank."""
+        oldest = min(self._members(), key=lambda one: one.started, default=None)
+        noted = {"view": self._job.records.scene.view, "launcher": costs_of(self._job.launcher())}
+        if oldest:
+            noted[f"rank {oldest.uid}"] = costs_of(oldest.pid)
+        self.costs.append(noted)
+
+
+def stacks_of(job: Job) -> str:
+    """What the processes of a job that hangs do. For whoever looks for the cause."""
+    rueda = os.environ.get("RUEDA_BIN", "rueda")
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for process in job.records.scene.processes.values():
+        if is_alive(process):
+            words = [rueda, "stacks", "--native", str(process.pid)]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+                found.append(f"{process}\n{done.stdout}{done.stderr}")
+    return "\n".join(found)
+
+
+def times_of_steps(records: list[dict], history: list[Commit]) -> dict[int, float]:
+    """When each step that was kept was first committed."""
+    views = {one.step: one.view for one in history}
+    times: dict[int, float] = {}
+    for one in records:
+        if "what" not in one and views.get(one["step"]) == one["view"]:
+            times[one["step"]] = min(one["t"], times.get(one["step"], one["t"]))
+    return times
+
+
+def judge(job: Job, punisher: Punisher, hangs: list[str], seed: int) -> dict:
+    """The report. Compares the bits, however the job has ended."""
+    records = read(job.log)
+    report = {
+        "seed": seed,
+        "ranks": job.plan.ranks,
+        "hosts": job.host_names,
+        "kinds": table_of(punisher.struck, punisher.outcomes),
+        "times": times_of(punisher.outcomes),
+        "views": job.records.scene.view,
+        "commits": 0,
+        "goodput": {},
+        "costs": punisher.costs,
+        "hangs": hangs,
+        "wrong_bits": 0,
+        "slowest": [
+            asdict(one) for one in sorted(punisher.outcomes, key=lambda one: -(one.recovery or 0))[:5]
+        ],
+    }
+    try:
+        history = history_of(records)
+        report["commits"] = len(history)
+        report["goodput"] = goodput_of(history, times_of_steps(records, history), job.plan.ranks)
+        report["verdict"] = replay.compare(job.log, job.plan.folder, job.plan.seed)
+    except Broken as broken:
+        report["wrong_bits"], report["verdict"] = 1, str(broken)
+    return report
+
+
+@contextlib.contextmanager
+def hosts_of(count: int, folder: Path) -> Iterator[Hosts | None]:
+    """None: the ranks run on this machine."""
+    if count == 0:
+        yield None
+        return
+    from virtual_hosts import virtual_hosts
+
+    (folder / "net").mkdir()
+    with virtual_hosts(folder / "net", [f"h{i}" for i in range(count)], RATE) as hosts:
+        yield hosts
+
+
+def punish(options: argparse.Namespace, folder: Path) -> dict:
+    """One run. Its report is in the folder, too."""
+    slots = options.ranks if options.profile == "churn" else 32
+    plan = Plan(folder, options.ranks, options.least, options.seed, options.pace, options.timeline, slots)
+    profile = profile_of(options.profile, options.pause and tuple(options.pause), options.kinds)
+    hangs: list[str] = []
+
+    def say(text: str) -> None:
+        print(f"punisher: {text}", flush=True)
+
+    with hosts_of(options.hosts, folder) as hosts, Job(plan, hosts) as job:
+        weights = usable(profile.weights, hosts is not None, job.disk is not None)
+        profile = Profile(weights, profile.pause, profile.awaits_recovery)
+        punisher = Punisher(job, profile, say, options.keep)
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            environment = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended
-            continue
-        is_python = Path(os.fsdecode(words[0])).name.startswith("python")
-        if is_python and f"{MARK}={mark}".encode() in environment:
-            found.append(int(entry.name))
-    return found
-
-
-def punish(command: list[str], faults: int, seed: int, pauses: tuple[float, float], least: int) -> int:
-    """The exit status of the job."""
-    random_ = random.Random(seed)
-    mark = uuid.uuid4().hex
-    job = subprocess.Popen(command, env={**os.environ, MARK: mark})
-    done = 0
-    while job.poll() is None and done < faults:
-        time.sleep(random_.uniform(*pauses))
-        living = ranks_of(mark)
-        if len(living) > least:
-            victim = random_.choice(living)
-            os.kill(victim, signal.SIGKILL)
-            done += 1
-            print(f"punisher: fault {done}: killed process {victim} of {len(living)}", flush=True)
-    return job.wait()
+            punisher.run(program(options.seed, options.faults, profile), time.monotonic() + options.limit)
+            punisher.finish()
+        except (Hang, Ended) as error:
+            hangs.append(str(error))
+            say(str(error))
+            (folder / "stacks.txt").write_text(stacks_of(job))
+    report = judge(job, punisher, hangs, options.seed)
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    print(sentence_of(report), flush=True)
+    return report
 
 
 def main() -> None:
@@ -59,14 +246,30 @@ def main() -> None:
     )
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, nargs=2, default=(0.5, 2.0), metavar=("LEAST", "MOST"))
-    parser.add_argument("--least", type=int, default=2, help="ranks that must be left")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.add_argument("--profile", choices=["mixed", "churn"], default="mixed")
+    parser.add_argument("--kinds", nargs="*", choices=sorted(KINDS), default=[], help="only these")
+    parser.add_argument(
+        "--pause", type=float, nargs=2, metavar=("LEAST", "MOST"), help="seconds before a fault"
+    )
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--least", type=int, default=1, help="--min-np of the job")
+    parser.add_argument("--hosts", type=int, default=0, help="hosts in network name spaces; 0: this machine")
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds that a rank computes in each step")
+    parser.add_argument(
+        "--keep", action="store_true", help="never strike the oldest rank: is what it holds flat?"
+    )
+    parser.add_argument("--timeline", action="store_true", help="write a timeline on the disk that gets full")
+    parser.add_argument("--limit", type=float, default=36000, help="seconds after which no fault begins")
+    parser.add_argument("--folder", type=Path, help="keeps all records there; it must be new")
     options = parser.parse_args()
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not command:
-        parser.error("the command that starts the job is missing: end with -- rueda run …")
-    raise SystemExit(punish(command, options.faults, options.seed, tuple(options.pause), options.least))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("punisher: ended by SIGTERM"))  # removes hosts and disk
+    with contextlib.ExitStack() as undo:
+        folder = options.folder or Path(
+            undo.enter_context(tempfile.TemporaryDirectory(prefix="rueda-punish-"))
+        )
+        folder.mkdir(parents=True, exist_ok=options.folder is None)
+        report = punish(options, folder.resolve())
+    raise SystemExit(1 if report["hangs"] or report["wrong_bits"] else 0)
 
 
 if __name__ == "__main__":

@@ -253,8 +253,10 @@ class Job:
             self.decided = {uid: View(self.view_number + 1, NOT_IN_VIEW, 0) for uid in self.joining}
             self.joining = {}
             return
-        lost = tuple(str(one.uid) for one in self.members if one.is_over)
-        listed = members + new
+        staying = [one for one in members if not one.must_leave] or members  # somebody holds the state
+        listed = staying + new
+        lost = tuple(str(one.uid) for one in self.members if one not in listed)
+        leaving = [one.uid for one in members if one not in listed]
         newest = max(self.joining[one.uid] for one in listed)
         holders = tuple(r for r, one in enumerate(listed) if newest >= 0 and self.joining[one.uid] == newest)
         joined = tuple(r for r, one in enumerate(listed) if one in new)
@@ -262,7 +264,7 @@ class Job:
         self.decided = {
             one.uid: View(self.view_number, rank, len(listed), newest, holders, joined, lost)
             for rank, one in enumerate(listed)
-        }
+        } | {uid: View(self.view_number, NOT_IN_VIEW, 0) for uid in leaving}
         self.views.append(self.decided[listed[0].uid])
         self.members, self.joining = listed, {}
         self.epoch_of_view = Epoch(listed)

@@ -59,6 +59,27 @@ def test_a_process_whose_host_goes_leaves_at_a_commit(tick, capsys):
         assert "leaves the job at commit" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("tick", range(1, 150, 5))
+def test_a_process_that_was_to_leave_stays_if_the_others_are_lost_before_the_next_view(tick, capsys):
+    training = Training(tick)
+
+    def leave_and_kill(job):
+        leave(1)(job)
+        job.view_before = job.view_number
+
+    def kill_when_it_waits(job):
+        # The others are lost when it has left the view, and before they have, so before the next one.
+        if set(job.joining) == {1} and job.view_number == job.view_before:
+            kill(0)(job)
+            kill(2)(job)
+
+    events = [(tick, leave_and_kill), *((later, kill_when_it_waits) for later in range(tick + 1, tick + 60))]
+    outcomes = training.run(3, events)
+    check(outcomes)
+    if len(outcomes) == 1:
+        assert "leaves the job" not in capsys.readouterr().err
+
+
 def test_survivors_go_on_from_the_newest_commit_that_one_of_them_holds():
     seen = set()
     for seed in range(120):

@@ -77,6 +77,32 @@ TEST(CommonCommit, the_end_of_the_view_withdraws_everything) {
 
 // A member completes a step when all have contributed to it. Whatever the order of messages and commits, all
 // leave at one commit.
+TEST(CommonCommit, members_that_wait_are_released_when_another_has_failed_before_the_confirmation) {
+  CommonCommit common;
+  auto orders = common.begin({{.number = 0}, {.number = 1}}, {.are_hosts_added = true});
+  EXPECT_TRUE(common.on_report(0, orders[0].second.round, 5, 0).empty());
+  orders = common.on_report(1, orders[0].second.round, 5, 0);
+  ASSERT_EQ(orders[0].second.phase, Phase::kProposed);
+  EXPECT_TRUE(common.on_report(0, orders[0].second.round, 6, 1).empty()) << "it waits at this commit";
+  orders = common.on_left();
+  ASSERT_EQ(orders.size(), 2);
+  EXPECT_EQ(orders[0].second.phase, Phase::kNone);
+  EXPECT_FALSE(common.is_under_way());
+}
+
+TEST(CommonCommit, members_that_leave_at_the_confirmed_commit_do_not_withdraw_it) {
+  CommonCommit common;
+  auto orders = common.begin({{.number = 0}, {.number = 1}}, {.are_hosts_added = true});
+  for (const int64_t commit : {5, 6})
+    for (const int number : {0, 1}) {
+      const auto next = common.on_report(number, orders[0].second.round, commit, 1);
+      if (!next.empty()) orders = next;
+    }
+  ASSERT_EQ(orders[0].second.phase, Phase::kConfirmed);
+  EXPECT_TRUE(common.on_left().empty());
+  EXPECT_TRUE(common.is_under_way());
+}
+
 TEST(CommonCommit, all_members_leave_at_one_commit_in_10000_schedules) {
   for (uint32_t seed = 1; seed <= 10'000; ++seed) {
     std::mt19937 random(seed);

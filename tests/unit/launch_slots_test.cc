@@ -64,6 +64,18 @@ TEST(Slots, slots_that_are_no_longer_offered_start_nothing) {
   EXPECT_EQ(slots.take(0)->life, 1);
 }
 
+TEST(Slots, a_process_whose_slot_is_gone_is_replaced_before_it_ends) {
+  Slots slots;
+  slots.offer({{"a", 1}, {"b", 2}});
+  (void)slots.take(0);
+  (void)slots.take(0);
+  EXPECT_EQ(slots.taken(), 2);
+  slots.offer({{"b", 2}});
+  EXPECT_EQ(slots.taken(), 1);
+  EXPECT_EQ(slots.take(0)->host, "b");
+  EXPECT_EQ(slots.taken(), 2);
+}
+
 TEST(Slots, a_lost_host_starts_nothing_until_it_was_missing) {
   Slots slots;
   slots.offer({{"a", 1}, {"b", 1}});

@@ -148,6 +148,30 @@ TEST(Proposer, wants_a_change_when_a_process_can_join_or_a_member_is_to_leave) {
   EXPECT_THAT(other.next()->lost, ElementsAre("a1"));
 }
 
+TEST(Proposer, keeps_a_member_that_was_to_leave_if_nobody_else_holds_the_state_any_more) {
+  Proposer proposer = three_members();
+  proposer.on_leaving("a0");
+  proposer.on_leaving("b0");
+  for (const char* uid : {"a0", "b0"}) proposer.on_ready(ready(uid, 1, 7), 1);
+  EXPECT_FALSE(proposer.next()) << "a1 may still come";
+  proposer.on_gone("a1", 2);
+  ASSERT_TRUE(proposer.next());
+  EXPECT_THAT(uids(*proposer.next()), ElementsAre("a0", "b0"));
+  EXPECT_EQ(proposer.next()->commit(), 7);
+  EXPECT_EQ(proposer.verdict(3), "");
+
+  proposer.on_view(*proposer.next(), 4);
+  EXPECT_FALSE(proposer.wants_change()) << "nobody could stay";
+  proposer.on_ready(ready("c0", 0, kNoCommit), 5);
+  EXPECT_TRUE(proposer.wants_change()) << "somebody can join";
+  for (const char* uid : {"a0", "b0"}) proposer.on_ready(ready(uid, 2, 9), 6);
+  proposer.on_view(*proposer.next(), 7);
+  EXPECT_THAT(uids(proposer.view()), ElementsAre("a0", "b0", "c0"));
+  EXPECT_TRUE(proposer.wants_change()) << "they can leave now";
+  for (const char* uid : {"a0", "b0", "c0"}) proposer.on_ready(ready(uid, 3, 10), 8);
+  EXPECT_THAT(uids(*proposer.next()), ElementsAre("c0"));
+}
+
 TEST(Proposer, refuses_a_process_with_another_state_once_and_goes_on) {
   Proposer proposer = three_members();
   proposer.on_ready(ready("c0", 0, kNoCommit, "other"), 1);

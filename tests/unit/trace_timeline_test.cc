@@ -55,6 +55,15 @@ TEST_F(TimelineTest, draws_the_tensors_of_calls_and_closes_what_is_open) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("CYCLE_START")));
 }
 
+TEST(TimelineOfView, each_view_after_the_first_has_files_of_its_own) {
+  EXPECT_EQ(timeline_of_view("/tmp/t.json", 1), "/tmp/t.json");
+  EXPECT_EQ(timeline_of_view("/tmp/t.json", 12), "/tmp/t.view12.json");
+  EXPECT_EQ(timeline_of_view("/tmp.d/t", 2), "/tmp.d/t.view2");
+  EXPECT_EQ(timeline_of_view(".t", 2), ".t.view2");
+  EXPECT_EQ(timeline_of_view("", 2), "");
+  EXPECT_EQ(timeline_of_view("DYNAMIC", 2), "DYNAMIC");
+}
+
 TEST_F(TimelineTest, cycles_are_marked_when_asked_for) {
   const auto timeline = make_timeline();
   TimelineOptions options = to_file(path());

@@ -103,13 +103,13 @@ class Loop:
             # The first sync is that of any view: a process that joins meanwhile takes part in it.
             state._begin_view(View(FIRST_VIEW, state._rank(), wire.engine_wire().size))
         while True:
+            leaving = ""  # what this process says if it leaves
             try:
                 if not skips_sync:
                     state._sync_in_view()
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
-                if interrupt.leave:
-                    self._leave(LEFT.format(commit=state._commit, code=EXIT_LEFT))
+                leaving = LEFT.format(commit=state._commit, code=EXIT_LEFT) if interrupt.leave else ""
                 skips_sync = interrupt.skip_sync
             except Exception as error:
                 failure = self._failure(error)
@@ -121,7 +121,7 @@ class Loop:
                 state._give_up()
                 skips_sync = False
             if members.is_elastic():
-                skips_sync = self._enter(state, failures)
+                skips_sync = self._enter(state, failures, leaving)
             else:
                 self._restart(state)
 
@@ -129,9 +129,11 @@ class Loop:
         """The error as one of a collective; None if it is none."""
         return error if isinstance(error, HorovodInternalError) else self.hooks.translate(error)
 
-    def _enter(self, state: State, failures: Failures) -> bool:
-        """Comes to the next view of an elastic job. Whether sync is skipped."""
-        view = self._next_view(state)
+    def _enter(self, state: State, failures: Failures, leaving: str = "") -> bool:
+        """Comes to the next view of an elastic job. Whether sync is skipped. leaving: what this process says
+        if there is a next view without it.
+        """
+        view = self._next_view(state, leaving)
         failures.note(view)
         self.hooks.after_start()
         view_sets.renew(view)
@@ -139,8 +141,9 @@ class Loop:
         state.on_reset()
         return view.needs_no_sync
 
-    def _next_view(self, state: State) -> View:
-        """Leaves the epoch and comes back with the members of the next view.
+    def _next_view(self, state: State, leaving: str) -> View:
+        """Leaves the epoch and comes back with the members of the next view. A process that is to leave waits
+        for that view, too: it stays if those that were to go on are lost meanwhile, or the state would be.
 
         Another member may be lost before all have met; the view after that is then the next one. The last
         error is raised when RUEDA_ELASTIC_TIMEOUT is over.
@@ -153,9 +156,9 @@ class Loop:
             try:
                 view = membership.current().join(state._held, state._layout(), left)
             except RuedaError as error:  # there is no view for this process
-                self._leave(str(error))
+                self._leave(leaving or str(error))
             if view.rank == NOT_IN_VIEW:
-                self._leave(EXCLUDED.format(view=view.number, code=EXIT_LEFT))
+                self._leave(leaving or EXCLUDED.format(view=view.number, code=EXIT_LEFT))
             try:
                 self.engine.start()
             except ValueError:

@@ -95,8 +95,9 @@ std::vector<Ready> Proposer::joiners() const {
 // The members that go on, in their order, and then those that join.
 std::vector<Member> Proposer::candidates() const {
   std::vector<Member> list;
+  const bool do_leavers_stay = must_leavers_stay();
   for (const Member& one : view_.members)
-    if (is_ready(one) && !leaving_.contains(one.uid))
+    if (is_ready(one) && (do_leavers_stay || !leaving_.contains(one.uid)))
       list.push_back({.uid = one.uid, .host = one.host, .commit = ready_.at(one.uid).commit});
   for (const Ready& one : joiners())
     if (rules_.most == 0 || std::ssize(list) < rules_.most)
@@ -104,11 +105,18 @@ std::vector<Member> Proposer::candidates() const {
   return list;
 }
 
+bool Proposer::is_holder(const Member& member) const {
+  return is_ready(member) && ready_.at(member.uid).commit >= view_.commit();
+}
+
 bool Proposer::has_holder() const {
-  for (const Member& one : view_.members)
-    if (is_ready(one) && !leaving_.contains(one.uid) && ready_.at(one.uid).commit >= view_.commit())
-      return true;
-  return false;
+  return std::ranges::any_of(view_.members, [this](const Member& one) { return is_holder(one); });
+}
+
+// Those that were to stay may have been lost meanwhile.
+bool Proposer::must_leavers_stay() const {
+  return std::ranges::none_of(
+      view_.members, [this](const Member& one) { return is_holder(one) && !leaving_.contains(one.uid); });
 }
 
 std::optional<View> Proposer::next() const {
@@ -157,9 +165,10 @@ bool Proposer::has_room() const { return rules_.most == 0 || view_.size() < rule
 
 bool Proposer::wants_change() const {
   if (view_.number == 0) return false;
+  bool does_one_stay = false, does_one_leave = false;
   for (const Member& one : view_.members)
-    if (leaving_.contains(one.uid) && !gone_.contains(one.uid)) return true;
-  return has_joiners();
+    if (!gone_.contains(one.uid)) (is_leaving(one.uid) ? does_one_leave : does_one_stay) = true;
+  return (does_one_leave && does_one_stay) || has_joiners();
 }
 
 }  // namespace rueda::membership

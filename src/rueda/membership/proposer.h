@@ -35,7 +35,7 @@ class Proposer {
   void on_ready(const Ready& ready, Nanos now);
   // Its process has ended, or runs on a host that was lost: it can write nothing that others read.
   void on_gone(const Uid& uid, Nanos now);
-  // It shall not belong to the next view.
+  // It shall not belong to the next view, unless nobody else would hold the state any more.
   void on_leaving(const Uid& uid) { leaving_.insert(uid); }
 
   // The next view, once every member of the last one is gone or ready. It stays the same until the register
@@ -62,6 +62,8 @@ class Proposer {
 
  private:
   [[nodiscard]] bool is_ready(const Member& member) const;
+  [[nodiscard]] bool is_holder(const Member& member) const;
+  [[nodiscard]] bool must_leavers_stay() const;
   [[nodiscard]] std::vector<Member> candidates() const;
   [[nodiscard]] std::vector<Ready> joiners() const;
   [[nodiscard]] bool has_room() const;

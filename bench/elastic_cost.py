@@ -1,0 +1,115 @@
+"""Measures what elastic training costs while nothing fails: the same steps in a plain job and in an elastic
+one that commits after each, in turns.
+
+    python bench/elastic_cost.py --ranks 2 --turns 4 --steps 200
+
+A step computes for a while, sums gradients of 1 MiB, and updates. The state of the elastic job is a number
+and a ledger, so a commit copies nothing large; what copies of parameters cost depends on the model, and
+`copy_parameters=False` of PyTorch needs none. RUEDA_BIN and RUEDA_LIBRARY select another build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+ELEMENTS = 1 << 18
+WARM_UP = 20
+
+
+def compute(seconds: float) -> None:
+    """Keeps a core busy for so long."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def make_steps(count: int, seconds: float, commit) -> list[float]:  # type: ignore[no-untyped-def]
+    """The time of each step, in seconds."""
+    import numpy as np
+
+    import rueda.numpy as hvd
+
+    weights, gradient = np.zeros(ELEMENTS, np.float32), np.ones(ELEMENTS, np.float32)
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        compute(seconds)
+        weights -= np.float32(0.5) * hvd.allreduce(gradient, name="gradient")
+        commit()
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def rank(mode: str, steps: int, seconds: float) -> None:
+    """One rank of a job. Rank 0 prints its median step."""
+    import rueda.numpy as hvd
+
+    hvd.init()
+    if mode == "plain":
+        times = make_steps(steps + WARM_UP, seconds, lambda: None)
+    else:
+        state = hvd.elastic.NumpyState(step=0, ledger=hvd.elastic.Ledger(1 << 20, 32))
+
+        def commit() -> None:
+            state.step += 1
+            state.commit()
+
+        times = hvd.elastic.run(lambda _: make_steps(steps + WARM_UP, seconds, commit))(state)
+    if hvd.rank() == 0:
+        print(json.dumps(median(times[WARM_UP:])), flush=True)
+    hvd.shutdown()
+
+
+def median_step(mode: str, options: argparse.Namespace) -> float:
+    """Of one job, in seconds."""
+    elastic = ["--min-np", str(options.ranks)] if mode == "elastic" else []
+    command = [
+        os.environ.get("RUEDA_BIN", "rueda"),
+        "run",
+        "-np",
+        str(options.ranks),
+        "--no-prefix",
+        *elastic,
+    ]
+    command += [sys.executable, __file__, "--rank", mode, "--steps", str(options.steps)]
+    command += ["--compute-ms", str(options.compute_ms)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=True, stdin=subprocess.DEVNULL
+    )
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--compute-ms", type=float, default=20.0)
+    parser.add_argument("--rank", choices=["plain", "elastic"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        rank(options.rank, options.steps, options.compute_ms / 1e3)
+        return
+    ratios = []
+    for turn in range(options.turns):
+        modes = ["plain", "elastic"] if turn % 2 == 0 else ["elastic", "plain"]
+        found = {mode: median_step(mode, options) for mode in modes}
+        ratios.append(found["elastic"] / found["plain"])
+        print(
+            f"turn {turn + 1}: plain {1e3 * found['plain']:.3f} ms, elastic {1e3 * found['elastic']:.3f} ms, "
+            f"ratio {ratios[-1]:.4f}",
+            flush=True,
+        )
+    print(f"elastic / plain: median {median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
+
+
+if __name__ == "__main__":
+    main()
