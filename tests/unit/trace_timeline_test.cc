@@ -23,6 +23,14 @@
 namespace rueda::trace::timeline_test {
 namespace {
 
+TEST(PathOfView, later_views_have_files_of_their_own_beside_the_first) {
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 0), "logs/run.1/trace.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 1), "logs/run.1/trace.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 12), "logs/run.1/trace.view12.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace", 2), "logs/run.1/trace.view2");
+  EXPECT_EQ(path_of_view(".trace", 2), ".trace.view2");
+}
+
 using nlohmann::json;
 using testing::ElementsAre;
 using timeline_fixture::begin;

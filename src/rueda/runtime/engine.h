@@ -72,6 +72,7 @@ class Engine final : private Work {
   [[nodiscard]] Status health() const { return operations_.closed_with(); }
   // The rank whose loss ended this epoch, as all ranks have been told, or -1.
   [[nodiscard]] Rank lost_rank() const { return lost_rank_; }
+  [[nodiscard]] Rank cut_from() const { return cut_from_; }  // FailureDetector::End
 
   [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] Operations& operations() { return operations_; }
@@ -136,7 +137,7 @@ class Engine final : private Work {
   Submissions submissions_;
   ParticipationClock participation_;
   Shutdown shutdown_;
-  std::atomic<Rank> lost_rank_{-1};
+  std::atomic<Rank> lost_rank_{-1}, cut_from_{-1};
   Driver driver_;  // last: its thread uses everything above
 };
 

@@ -66,6 +66,7 @@ void Engine::carry_out(const FailureDetector::End& end) {
   if (shutdown_.is_closed()) return;
   shutdown_.close();
   lost_rank_ = end.lost;
+  cut_from_ = end.cut_from;
   // All ranks were told to end. They need not do it at the same time.
   if (end.why.code == Code::kPeerLost && status::is_being_ended(session_.stop_file)) {
     RUEDA_LOG(kInfo, "The job is being ended: " + end.why.why);

@@ -55,6 +55,7 @@ control::Judge::Options judge_options(const Session& session) {
           .ranks = session.size(),
           .limit = nanos(session.config.verdict_s, kSecond),
           .hosts = session.me == kCoordinator ? hosts_of(*session.all) : std::vector<Rank>(),
+          .is_elastic = session.view > 0,
           .judges_first = judges_first(session)};
 }
 

@@ -86,7 +86,8 @@ std::string name_first_pod(const Environment& env, const World& world) {
 
 // kPmi and kPmix are decided already; this decides the rest.
 Result<World> settle(const Environment& env, World world) {
-  if (world.size == 1) {
+  const bool is_elastic = env.has("RUEDA_ELASTIC_UID");  // others may come, and are met in the store
+  if (world.size == 1 && !is_elastic) {
     world.local_rank = 0;
     world.local_size = 1;
     world.method = World::Method::kNone;
