@@ -24,9 +24,15 @@ void Slots::lose(const std::string& host) {
   if (Host* const lost = find(host)) lost->is_lost = true;
 }
 
+void Slots::rest(const std::string& name, Nanos now) {
+  Host* const host = find(name);
+  if (host == nullptr || host->rests_until > now) return;
+  host->rests_until = now + std::min(kLongestCutRest, kCutRest << std::min(host->cuts++, 4));
+}
+
 std::optional<Slots::Place> Slots::take(Nanos now) {
   for (Host& host : hosts_)
-    for (int i = 0; i < host.offered && !host.is_lost; ++i) {
+    for (int i = 0; i < host.offered && !host.is_lost && host.rests_until <= now; ++i) {
       Slot& slot = host.slots[static_cast<size_t>(i)];
       if (slot.is_taken || slot.rests_until > now) continue;
       slot.is_taken = true;
