@@ -10,6 +10,8 @@ namespace rueda::launch {
 
 namespace {
 
+constexpr Nanos kFirstWord = 60 * kSecond;  // from the start of an agent to its hello
+
 StartWay way_to(const std::string& host, const RunOptions& options) {
   if (is_this_machine(host)) return StartWay::kHere;
   if (std::ranges::find(options.allocation, host, &SlurmNode::name) != options.allocation.end())
@@ -76,7 +78,11 @@ void Agents::broadcast(MessageType type, std::span<const std::byte> payload) {
 }
 
 void Agents::check_silence(Nanos now, Nanos timeout) {
-  for (HostLink& link : links_) link.check_silence(now, link.is_remote() ? timeout : 0);
+  for (HostLink& link : links_) {
+    // One that was started again, in an elastic job, may have to wait for its host.
+    const Nanos allowed = link.hello() || timeout == 0 ? timeout : std::max(timeout, kFirstWord);
+    link.check_silence(now, link.is_remote() ? allowed : 0);
+  }
 }
 
 void Agents::excuse_silence(Nanos now) {

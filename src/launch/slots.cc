@@ -21,7 +21,7 @@ void Slots::offer(const std::vector<HostSlots>& hosts) {
 }
 
 void Slots::lose(const std::string& host) {
-  if (Host* const lost = find(host)) lost->is_lost = true;
+  if (Host* const lost = find(host)) lost->is_lost = lost->offered > 0;  // else it is missing already
 }
 
 void Slots::rest(const std::string& name, Nanos now) {

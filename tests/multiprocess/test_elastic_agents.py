@@ -128,7 +128,7 @@ def test_an_agent_that_joins_brings_ranks_and_one_that_is_killed_takes_them_out(
                 pid, first.process.pid
             ):
                 os.kill(pid, signal.SIGKILL)
-    job.launcher.await_words(r"gone: pod-1:0#0, pod-1:1#0")
+    job.launcher.await_words(r"rueda: view \d has 1 rank; gone: pod-1:\d#0, pod-1")
     first.end()
     job.agent("pod-2")
     job.assert_ends_well()
