@@ -10,6 +10,7 @@ inline constexpr int kUsageError = 2;
 
 using Arguments = std::vector<std::string>;
 
+int agent_command(const Arguments& arguments);
 int run_command(const Arguments& arguments);
 int check_build_command(const Arguments& arguments);
 int env_command(const Arguments& arguments);

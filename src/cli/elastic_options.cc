@@ -23,6 +23,11 @@ void add_elastic_options(CLI::App& app, ElasticWords& words) {
   app.add_option("--spares", words.spares, "elastic: processes that wait, ready to replace others (0)");
   app.add_option("--reset-limit", words.reset_limit,
                  "elastic: end the job instead of more changes than this");
+  app.add_option("--accept-agents", words.accept_agents,
+                 "elastic: listen at this address and port (10.0.0.1:5000; 5000; 0: any port) for hosts that "
+                 "join by rueda agent --join");
+  app.add_option("--secret-file", words.secret_file,
+                 "elastic: the secret that these agents must know; written if the file does not exist");
   app.add_option("--elastic-timeout", words.timeout_s, "elastic: seconds to wait for enough processes (600)");
 }
 
@@ -45,6 +50,7 @@ std::vector<std::string> without_min_np(const ElasticWords& words) {
                                                 {"--spares", words.spares.has_value()},
                                                 {"--slots", words.slots.has_value()},
                                                 {"--reset-limit", words.reset_limit.has_value()},
+                                                {"--secret-file", words.secret_file.has_value()},
                                                 {"--elastic-timeout", words.timeout_s.has_value()}};
   for (const auto& [name, is_given] : given)
     if (is_given)
@@ -55,14 +61,21 @@ std::vector<std::string> without_min_np(const ElasticWords& words) {
 
 }  // namespace
 
-Status set_elastic(const ElasticWords& words, bool is_mpi, launch::RunOptions& options,
+Status set_elastic(const ElasticWords& words, ElasticPlace place, launch::RunOptions& options,
                    std::vector<std::string>& without_effect) {
   if (!words.makes_elastic()) {
     std::ranges::move(without_min_np(words), std::back_inserter(without_effect));
     return Status::ok();
   }
-  const char* const name = words.min_np ? "--min-np" : "--host-discovery-script";
-  if (is_mpi)
+  const char* const name = words.min_np   ? "--min-np"
+                           : words.script ? "--host-discovery-script"
+                                          : "--accept-agents";
+  if (words.accept_agents && !words.secret_file)
+    return {
+        Code::kInvalidArgument,
+        "--accept-agents needs --secret-file: agents prove that they know the secret in this file, which is "
+        "written if it does not exist"};
+  if (place.is_mpi)
     return {
         Code::kUnsupported,
         fmt::format("{} does not go with --mpi: MPI ends all ranks when one is lost; leave --mpi out", name)};
@@ -79,12 +92,15 @@ Status set_elastic(const ElasticWords& words, bool is_mpi, launch::RunOptions& o
     return {Code::kInvalidArgument,
             fmt::format("--elastic-timeout {} is refused: it must be a number of seconds above 0", timeout)};
   options.elastic = {.least = words.min_np.value_or(options.size),
-                     .most = words.max_np.value_or(words.script ? 0 : options.size),
+                     .most = words.max_np.value_or(words.script || words.accept_agents ? 0 : options.size),
                      .spares = words.spares.value_or(0),
                      .reset_limit = words.reset_limit.value_or(-1),
                      .timeout_s = timeout,
                      .discovery_script = words.script.value_or(""),
-                     .default_slots = words.slots.value_or(1)};
+                     .default_slots = words.slots.value_or(1),
+                     .accept_agents = words.accept_agents.value_or(""),
+                     .secret_file = words.accept_agents ? *words.secret_file : ""};
+  if (words.accept_agents && !words.script && !place.are_hosts_named) options.hosts.clear();
   return Status::ok();
 }
 

@@ -66,7 +66,7 @@ int dispatch(const Arguments& arguments) {
   const auto* const command =
       std::ranges::find(kCommands, name, [](const Command& one) -> std::string_view { return one.name; });
   if (command != kCommands.end()) return command->run(rest);
-  if (name == "agent" && rest.empty()) return launch::agent_main(kRelease);
+  if (name == "agent") return rest.empty() ? launch::agent_main(kRelease) : agent_command(rest);
   if (name == "reap") return launch::reaper_main(rest);
   if (name == "--version" || name == "version") {
     fmt::print("{}\n", kRelease);

@@ -355,8 +355,10 @@ Status complete(Raw& raw) {
   set_style(raw);
   set_ssh(raw);
   if (Status status = set_mpirun(raw); !status.is_ok()) return status;
-  if (Status status = set_elastic(raw.elastic, raw.is_mpi, options, raw.without_effect); !status.is_ok())
+  const ElasticPlace place{.is_mpi = raw.is_mpi, .are_hosts_named = are_hosts_named.value()};
+  if (Status status = set_elastic(raw.elastic, place, options, raw.without_effect); !status.is_ok())
     return status;
+  if (options.hosts.empty()) return Status::ok();  // agents will offer them
   const Result<std::vector<launch::Placement>> places = launch::place_ranks(options.hosts, options.size);
   return places.is_ok() ? Status::ok() : places.status();
 }

@@ -34,13 +34,13 @@ void pass_on(const siginfo_t& info, pid_t worker) {
 
 }  // namespace
 
-int agent_main(const std::string& release) {
+int agent_main(const std::string& release, const std::optional<Joining>& joining) {
   const Result<PrivateDir> made = make_private_dir();
   if (!made.is_ok()) return complain(made.status().why);
   const std::string& dir = made.value().path;
   const auto work = [&](pid_t guardian, UniqueFd signals) {
     setpgid(0, 0);  // so that a signal to the guardian's group does not look like one to all processes
-    return AgentLoop(release, dir, guardian, std::move(signals)).run();
+    return AgentLoop({release, dir, joining}, guardian, std::move(signals)).run();
   };
   const int status = run_guarded({.guardian_name = "rueda-guardian",
                                   .worker_name = "rueda-agent",

@@ -7,11 +7,24 @@
 // its ranks are killed by their own parent-death signal.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "rueda/base/bytes.h"
 
 namespace rueda::launch {
 
+// Of an agent that nobody has started: it joins an elastic job. Its ranks run in its own environment and
+// folder, as in a container.
+struct Joining {
+  std::string name;  // of its host, in the job
+  int slots = 1;
+  Bytes secret{};  // of the job
+  std::string launcher_address{}, own_address{};
+};
+
 // Runs the agent and returns its exit status. release: the version, which the launcher compares with its own.
-int agent_main(const std::string& release);
+// stdin and stdout lead to the launcher.
+int agent_main(const std::string& release, const std::optional<Joining>& joining = {});
 
 }  // namespace rueda::launch

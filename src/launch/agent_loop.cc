@@ -17,6 +17,7 @@
 #include "launch/poll_set.h"
 #include "launch/processes.h"
 #include "launch/rank_metrics.h"
+#include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
 #include "rueda/status/stop_file.h"
 
@@ -69,12 +70,12 @@ Status write_private_files(const std::string& folder, const Job& job) {
 }
 
 // What the environments of all ranks have in common.
-Variables common_variables(const Job& job, const std::string& folder) {
+Variables common_variables(const Job& job, const std::string& folder, bool keeps_all) {
   Variables common;
   for (const char* const* entry = environ; *entry != nullptr; ++entry)
     if (const char* equals = std::strchr(*entry, '=')) {
       const std::string name(static_cast<const char*>(*entry), equals);
-      if (is_kept_by_agent(name)) common.emplace_back(name, equals + 1);
+      if (keeps_all || is_kept_by_agent(name)) common.emplace_back(name, equals + 1);
     }
   common.insert(common.end(), job.env.begin(), job.env.end());
   common.emplace_back("RUEDA_SECRET_FILE", folder + "/secret");
@@ -128,9 +129,10 @@ Addresses addresses_of_start() {
 
 }  // namespace
 
-AgentLoop::AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals)
-    : release_(std::move(release)),
-      private_dir_(std::move(private_dir)),
+AgentLoop::AgentLoop(Self self, pid_t guardian, UniqueFd signals)
+    : release_(std::move(self.release)),
+      private_dir_(std::move(self.private_dir)),
+      joining_(std::move(self.joining)),
       guardian_(guardian),
       signals_(std::move(signals)),
       out_(kMaxQueuedBytes) {}
@@ -152,14 +154,16 @@ bool AgentLoop::is_finished() const {
 void AgentLoop::say_hello() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
-  const Addresses addresses = addresses_of_start();
+  const Addresses addresses =
+      joining_ ? Addresses{joining_->launcher_address, joining_->own_address} : addresses_of_start();
   const Hello hello{.release = release_,
-                    .host = name.data(),
+                    .host = joining_ ? joining_->name : name.data(),
                     .pid = getpid(),
                     .private_dir = private_dir_,
                     .free_port = find_free_port(),
                     .launcher_address = addresses.launcher,
-                    .own_address = addresses.own};
+                    .own_address = addresses.own,
+                    .slots = joining_ ? joining_->slots : 0};
   out_.push(as_bytes(kAgentMagic));
   send(MessageType::kHello, encode(hello));
 }
@@ -215,6 +219,11 @@ void AgentLoop::tick(Nanos now) {
   }
   send_all_metrics(now);
   for (const BoardReport& report : boards_.answers(now)) send(MessageType::kBoard, encode(report));
+  for (const int32_t number : boards_.leaving()) {
+    ByteWriter writer;
+    writer.put(number);
+    send(MessageType::kLeave, writer.bytes());
+  }
   start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }
@@ -274,6 +283,8 @@ void AgentLoop::on_message(const AgentMessage& message) {
       return begin_query(message);
     case MessageType::kNews:
       return keep_news(message.payload);
+    case MessageType::kRefused:
+      return on_refused(as_text(message.payload));
     default:
       return;  // a ping only has to arrive
   }
@@ -283,8 +294,10 @@ void AgentLoop::begin_query(const AgentMessage& message) {
   Result<Question> question = decode_question(message.payload);
   if (!question.is_ok()) return lose_launcher(question.status().why);
   std::vector<RankHere> ranks;
+  const bool is_elastic = job_ && job_->is_elastic;
   for (const RankProcess& one : ranks_)
-    ranks.push_back({.rank = one.job.rank, .pid = one.pid, .has_ended = one.has_ended});
+    if (!is_elastic || !one.has_ended)  // the others belong to no view
+      ranks.push_back({.rank = one.job.rank, .pid = one.pid, .has_ended = one.has_ended});
   const std::string folder = status::folder_path(value_of(common_, "XDG_RUNTIME_DIR"));
   query_ = std::make_unique<RankStatusQuery>(std::move(question).value(), folder, ranks, monotonic_now());
 }
@@ -300,14 +313,20 @@ void AgentLoop::lose_launcher(const std::string& why) {
   if (!is_stopping_) stop(job_->grace_ms * kMillisecond, end_signal_);
 }
 
+void AgentLoop::on_refused(std::string_view why) {
+  warn_launcher(std::string(why));
+  lose_launcher("the launcher has refused this agent");
+}
+
 void AgentLoop::start_job(Job job) {
   job_ = std::move(job);
+  if (joining_) job_->secret = to_hex(joining_->secret);
   oom_kills_ = oom_kills();
   for (RankJob& rank : job_->ranks) ranks_.push_back({.job = std::move(rank)});
   if (const Status files = write_private_files(private_dir_, *job_); !files.is_ok())
     return leave_unstarted(
         {.exit_code = exit_code_of(files), .trouble = "could not be started: " + files.why});
-  common_ = common_variables(*job_, private_dir_);
+  common_ = common_variables(*job_, private_dir_, joining_.has_value());
   common_.emplace_back(status::kStopFileVariable, stop_file());
   const std::vector<int> cpus = usable_cpus();
   const size_t count = std::max<size_t>(1, ranks_.size());
@@ -315,9 +334,9 @@ void AgentLoop::start_job(Job job) {
     common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / count)));
   if (job_->binds_cores) cores_ = physical_cores(cpus);
   if (job_->binds_cores && cpus.size() < count)
-    warn_launcher(
-        fmt::format("this host has {} CPUs for {} ranks, too few for one each, so no rank is bound to cores",
-                    cpus.size(), count));
+    warn_launcher(fmt::format("this host has {} for {}, too few for one each, so no rank is bound to cores",
+                              counted(std::ssize(cpus), "CPU"),
+                              counted(static_cast<int64_t>(count), "rank")));
 }
 
 // Starts as many ranks as one turn of the loop allows. Between turns the loop hears the launcher, which may

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/agent.h"
 #include "launch/agent_messages.h"
 #include "launch/boards.h"
 #include "launch/cores.h"
@@ -23,9 +24,14 @@ namespace rueda::launch {
 
 class AgentLoop {
  public:
-  // private_dir: a directory of this agent, mode 0700. signals: a signalfd for SIGCHLD and the signals that
-  // schedulers send to an agent, all of which are blocked.
-  AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals);
+  struct Self {
+    std::string release;
+    std::string private_dir;         // a directory of this agent, mode 0700
+    std::optional<Joining> joining;  // empty: the launcher has started it
+  };
+  // signals: a signalfd for SIGCHLD and the signals that schedulers send to an agent, all of which are
+  // blocked.
+  AgentLoop(Self self, pid_t guardian, UniqueFd signals);
   int run();
 
  private:
@@ -46,6 +52,7 @@ class AgentLoop {
   void begin_query(const AgentMessage& message);
   void lose_launcher(const std::string& why);
   // ranks
+  void on_refused(std::string_view why);
   void start_job(Job job);
   void on_elastic_message(const AgentMessage& message);
   [[nodiscard]] bool is_starting() const { return next_start_ < ranks_.size() && !is_held_; }
@@ -65,6 +72,7 @@ class AgentLoop {
   void read_signals();
   void take_signals();
   void on_outside_signal(int signal, pid_t sender, bool is_passed_on);
+  bool leaves_job(int signal);
   void on_launcher_signal(int signal);
   void on_signal_elsewhere(int signal);
   void await_same_signal();
@@ -82,6 +90,7 @@ class AgentLoop {
   [[nodiscard]] bool have_all_ended() const;
 
   std::string release_, private_dir_;
+  std::optional<Joining> joining_;
   pid_t guardian_;
   UniqueFd signals_;
   MessageReader reader_;
@@ -97,6 +106,7 @@ class AgentLoop {
   OutsideSignals outside_signals_;
   bool keeps_grace_ = false;  // a scheduler ends this agent or another one: also without the launcher
   int end_signal_ = 0;        // what the agent of another host has got; SIGINT or SIGTERM
+  bool is_leaving_ = false;   // a scheduler takes this host away from an elastic job
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;

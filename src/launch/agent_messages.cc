@@ -50,6 +50,12 @@ Result<T> checked(const ByteReader& reader, T value, std::string_view what) {
 
 }  // namespace
 
+std::string to_hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return text;
+}
+
 Bytes encode_message(MessageType type, std::span<const std::byte> payload) {
   RUEDA_CHECK(payload.size() < kMaxMessageBytes, "a message is bounded by its sender");
   ByteWriter writer;
@@ -69,6 +75,7 @@ Bytes encode(const Hello& hello) {
   writer.put(hello.free_port);
   writer.put_string(hello.launcher_address);
   writer.put_string(hello.own_address);
+  writer.put(hello.slots);
   return std::move(writer).take();
 }
 
@@ -83,6 +90,8 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
   hello.free_port = reader.get<int32_t>();
   hello.launcher_address = reader.get_string(256);
   hello.own_address = reader.get_string(256);
+  hello.slots = reader.get<int32_t>();
+  if (hello.slots < 0 || hello.slots > kMaxRanks) reader.fail();
   return checked(reader, std::move(hello), "hello");
 }
 

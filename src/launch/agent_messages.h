@@ -31,6 +31,7 @@ enum class MessageType : uint8_t {
   kStartRank = 9,    // RankJob: another rank of an elastic job
   kEndRank = 10,     // i32 rank: SIGKILL to this one
   kViewChange = 11,  // ViewChangeFor: to the board of a process of an elastic job
+  kRefused = 12,     // text: why this agent cannot join; it ends
   // agent -> launcher
   kHello = 16,    // Hello
   kStarted = 17,  // i32 rank, i32 pid
@@ -47,11 +48,12 @@ enum class MessageType : uint8_t {
   kSignalled = 25,
   kHeld = 26,   // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
   kBoard = 27,  // BoardReport
+  kLeave = 28,  // i32 rank: this process of an elastic job was told by SIGTERM to leave
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
 inline constexpr size_t kMaxMetricsBytes = 1 << 20;  // of one rank
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 // Sent before the first message. Whatever a login script prints before it is skipped.
 inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
 
@@ -65,6 +67,7 @@ struct Hello {
   int32_t free_port = 0;           // a port that was free a moment ago, for MASTER_PORT
   std::string launcher_address{};  // of the launcher's host, as seen from here; "" = unknown
   std::string own_address{};       // at which the launcher has reached this host; "" = unknown
+  int32_t slots = 0;               // that it offers to an elastic job; 0: the launcher knows them
 };
 
 struct RankJob {
@@ -77,8 +80,9 @@ struct Job {
   std::string cwd;
   Variables env{};  // overrides the agent's own
   std::vector<RankJob> ranks{};
-  std::string secret;  // hex; the agent puts it into a private file
-  std::string stage;   // contents of a file for all ranks, put into the private directory; "" = none
+  // Hex; the agent puts it into a private file. "": one that has joined knows it already.
+  std::string secret;
+  std::string stage;  // contents of a file for all ranks, put into the private directory; "" = none
   // The ranks are ended when the launcher is silent for longer. 0 = they are ended at end of file only.
   int32_t ping_timeout_ms = 0;
   int64_t grace_ms = 0;           // from the signal with which a scheduler ends an agent to SIGKILL
@@ -155,6 +159,8 @@ class MessageReader {
   Bytes buffer_;
   size_t read_ = 0;  // bytes of buffer_ already consumed
 };
+
+std::string to_hex(std::span<const std::byte> bytes);  // as Job::secret
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -52,7 +52,10 @@ void AgentLoop::on_outside_signal(int signal, pid_t sender, bool is_passed_on) {
                                             ? outside_signals_.on_spread(signal, sender, now)
                                             : outside_signals_.on_own(signal, sender, way, now);
   if (!answer.is_new) return;
-  if (ends_job(signal)) {
+  if (leaves_job(signal)) {
+    keeps_grace_ = true;  // if the launcher ends, too
+    end_signal_ = SIGTERM;
+  } else if (ends_job(signal)) {
     keeps_grace_ = true;
     const int first = !answer.goes_to_ranks ? 0 : signal == SIGINT ? SIGINT : SIGTERM;
     stop(job_->grace_ms * kMillisecond, first);
@@ -62,6 +65,14 @@ void AgentLoop::on_outside_signal(int signal, pid_t sender, bool is_passed_on) {
   ByteWriter writer;
   writer.put(static_cast<int32_t>(signal));
   send(MessageType::kSignalled, writer.bytes());
+}
+
+// A scheduler takes this host away: the processes of an elastic job leave at the next commit. If it says so
+// again, they end at once.
+bool AgentLoop::leaves_job(int signal) {
+  const bool takes_host = signal == SIGTERM || joining_.has_value();
+  return job_->is_elastic && takes_host && ends_job(signal) && !is_stopping_ &&
+         !std::exchange(is_leaving_, true);
 }
 
 // A scheduler ends the job, and the launcher will pass that on unless it is ended before.

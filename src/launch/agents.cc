@@ -8,14 +8,33 @@
 
 namespace rueda::launch {
 
+namespace {
+
+constexpr Nanos kFirstWord = 60 * kSecond;  // from the start of an agent to its hello
+
+StartWay way_to(const std::string& host, const RunOptions& options) {
+  if (is_this_machine(host)) return StartWay::kHere;
+  if (std::ranges::find(options.allocation, host, &SlurmNode::name) != options.allocation.end())
+    return StartWay::kSrun;
+  return options.uses_blaunch ? StartWay::kBlaunch : StartWay::kSsh;
+}
+
+}  // namespace
+
 Status Agents::start(const std::string& host, const RunOptions& options) {
+  return begin(links_.emplace_back(host, way_to(host, options)), options);
+}
+
+Status Agents::start_again(HostLink& link, const RunOptions& options) {
+  link = HostLink(std::string(link.host()), link.way());
+  return begin(link, options);
+}
+
+Status Agents::begin(HostLink& link, const RunOptions& options) {
+  const std::string& host = link.host();
   const auto node = std::ranges::find(options.allocation, host, &SlurmNode::name);
-  const bool is_node = node != options.allocation.end();
-  const StartWay elsewhere = options.uses_blaunch ? StartWay::kBlaunch : StartWay::kSsh;
-  const StartWay way = is_this_machine(host) ? StartWay::kHere : is_node ? StartWay::kSrun : elsewhere;
-  HostLink& link = links_.emplace_back(host, way);
   const auto start = [&]() -> Result<AgentProcess> {
-    switch (way) {
+    switch (link.way()) {
       case StartWay::kHere:
         return start_local_agent();
       case StartWay::kSsh:
@@ -23,6 +42,7 @@ Status Agents::start(const std::string& host, const RunOptions& options) {
       case StartWay::kSrun:
         return start_srun_agent(*node, options.binary);
       case StartWay::kBlaunch:
+      case StartWay::kJoined:  // such a link is never begun
         break;
     }
     return start_blaunch_agent(host, options.binary);
@@ -58,7 +78,11 @@ void Agents::broadcast(MessageType type, std::span<const std::byte> payload) {
 }
 
 void Agents::check_silence(Nanos now, Nanos timeout) {
-  for (HostLink& link : links_) link.check_silence(now, link.is_remote() ? timeout : 0);
+  for (HostLink& link : links_) {
+    // One that was started again, in an elastic job, may have to wait for its host.
+    const Nanos allowed = link.hello() || timeout == 0 ? timeout : std::max(timeout, kFirstWord);
+    link.check_silence(now, link.is_remote() ? allowed : 0);
+  }
 }
 
 void Agents::excuse_silence(Nanos now) {
@@ -77,6 +101,14 @@ void Agents::reap() {
 void Agents::abandon() {
   for (HostLink& link : links_) {
     link.close("the job did not start");
+    if (link.is_remote()) link.signal(SIGTERM);
+  }
+}
+
+void Agents::abandon_idle() {
+  for (HostLink& link : links_) {
+    if (link.has_job() || link.is_over()) continue;
+    link.close("the job has ended");
     if (link.is_remote()) link.signal(SIGTERM);
   }
 }

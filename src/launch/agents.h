@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/host_link.h"
@@ -18,6 +19,10 @@ class Agents {
  public:
   // Starts the agent of one host: here, through srun if it is a node of the allocation, or through ssh.
   Status start(const std::string& host, const RunOptions& options);
+  // It has called by itself.
+  void adopt(HostLink link) { links_.push_back(std::move(link)); }
+  // The agent of this link has ended. The link is made anew, in its place.
+  static Status start_again(HostLink& link, const RunOptions& options);
 
   struct Handlers {
     std::function<void(HostLink&, const AgentMessage&)> on_rank_message;
@@ -32,6 +37,7 @@ class Agents {
   void excuse_silence(Nanos now);
   void reap();                // notes which of our children have ended, without waiting
   void abandon();             // no rank was started
+  void abandon_idle();        // those that were not given the job
   void force_end(Nanos now);  // see HostLink
   void close(const std::string& why);
 
@@ -42,6 +48,8 @@ class Agents {
   [[nodiscard]] std::vector<HostLink>& links() { return links_; }
 
  private:
+  static Status begin(HostLink& link, const RunOptions& options);
+
   std::vector<HostLink> links_;  // in the order of start()
 };
 

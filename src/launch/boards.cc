@@ -44,6 +44,16 @@ std::vector<BoardReport> Boards::answers(Nanos now) {
   return answers;
 }
 
+std::vector<int32_t> Boards::leaving() {
+  std::vector<int32_t> numbers;
+  for (auto& [number, one] : boards_)
+    if (!one.is_leaving && one.board.wants_to_leave()) {
+      one.is_leaving = true;
+      numbers.push_back(number);
+    }
+  return numbers;
+}
+
 bool Boards::are_awaited() const {
   return std::ranges::any_of(boards_, [](const auto& one) { return one.second.unanswered.has_value(); });
 }

@@ -30,12 +30,15 @@ class Boards {
   // and sees the next proposal.
   std::vector<BoardReport> answers(Nanos now);
   [[nodiscard]] bool are_awaited() const;  // answers
+  // The processes that were told by SIGTERM to leave. Each is returned once.
+  std::vector<int32_t> leaving();
 
  private:
   struct Board {
     status::ElasticBoard board;
     std::optional<status::ViewChange> unanswered{};  // the proposal
     Nanos reached = 0;                               // when the process was first seen at its commit
+    bool is_leaving = false;                         // and it was said
   };
   std::map<int32_t, Board> boards_;
 };

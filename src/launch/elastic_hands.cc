@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "launch/elastic_words.h"
 #include "launch/store_register.h"
+#include "rueda/base/counted.h"
 #include "rueda/base/release.h"
 
 namespace rueda::launch {
@@ -54,26 +56,110 @@ void ElasticHands::start(const std::string& host, const Variables& variables) {
 }
 
 // Whether processes can start on this host. The first question starts its agent, and its hello brings it the
-// job. Hosts keep their numbers, so a new one is the last.
+// job. An agent that has ended is started again, now and then.
 bool ElasticHands::reach(const std::string& host) {
   std::vector<HostLink>& links = parts_.agents.links();
   const auto link = std::ranges::find(links, host, &HostLink::host);
   if (link == links.end()) {
-    parts_.ranks.add_host(host);
-    if (const Status started = parts_.agents.start(host, parts_.options); !started.is_ok()) say(started.why);
+    begin_agent(host, nullptr);
     return false;
   }
-  if (!link->hello() || link->is_lost()) return false;
-  if (link->has_job()) return true;
-  if (link->hello()->release != kRelease || link->hello()->protocol != kProtocol) {
-    link->close(fmt::format("it runs release {} of rueda, but this is {}", link->hello()->release, kRelease));
+  if (link->is_over()) {
+    const Nanos now = monotonic_now();
+    if (link->has_joined()) return false;  // it may call again
+    if (link->was_dismissed()) begin_agent(host, &*link);
+    if (!link->is_over()) return false;
+    const std::string why = link->has_said_bye() ? "its agent has ended" : link->lost_because();
+    if (!tries_.rests(host) && tries_.on_lost(host, why, now)) say(describe_absence(host, why));
+    if (tries_.begins(host, now)) begin_agent(host, &*link);
     return false;
   }
-  const Result<Bytes> job = job_message(parts_.options, *parts_.start, parts_.ranks.placements(), *link,
-                                        static_cast<int>(link - links.begin()));
-  if (job.is_ok()) link->send(MessageType::kJob, job.value());
-  link->note_job();
+  if (!link->hello() || !link->is_open()) return false;
+  return link->has_job() || give_job(*link);
+}
+
+// before: the link to its agent that has ended. Hosts keep their numbers, so a new one is the last.
+void ElasticHands::begin_agent(const std::string& host, HostLink* before) {
+  if (before == nullptr) parts_.ranks.add_host(host);
+  const Status started = before == nullptr ? parts_.agents.start(host, parts_.options)
+                                           : parts_.agents.start_again(*before, parts_.options);
+  if (!started.is_ok()) say(started.why);
+}
+
+// Without ranks: they follow one by one.
+bool ElasticHands::give_job(HostLink& link) {
+  const Hello& hello = *link.hello();
+  if (hello.release != kRelease || hello.protocol != kProtocol) {
+    link.close(fmt::format("it runs release {} of rueda, but this is {}", hello.release, kRelease));
+    return false;
+  }
+  const Result<Bytes> job = job_message(parts_.options, *parts_.start, {}, link, -1);
+  if (job.is_ok()) link.send(MessageType::kJob, job.value());
+  link.note_job();
+  tries_.on_success(link.host());
   return job.is_ok();
+}
+
+// Agents whose hosts are to go have nothing to do once their processes have ended.
+void ElasticHands::dismiss_left() {
+  ByteWriter grace;
+  grace.put(nanos(parts_.options.grace_s, kSecond) / kMillisecond);
+  for (HostLink& link : parts_.agents.links())
+    if (link.has_job() && !link.was_dismissed() && job_.has_left(link.host())) {
+      link.note_dismissal();
+      link.send(MessageType::kStop, grace.bytes());
+    }
+}
+
+// An agent that has called by itself. One of the same name may have gone before.
+void ElasticHands::welcome(HostLink link, Nanos now) {
+  std::vector<HostLink>& links = parts_.agents.links();
+  const std::string host = link.host();
+  const int slots = std::max(1, link.hello()->slots);
+  const auto before = std::ranges::find(links, host, &HostLink::host);
+  if (before != links.end() && !before->is_over())
+    return parts_.door->turn_away(
+        std::move(link),
+        fmt::format(
+            "host {} has an agent in this job already; name another one by --name, or give that agent "
+            "more --slots",
+            host),
+        now);
+  if (before != links.end()) {
+    *before = std::move(link);
+  } else {
+    parts_.ranks.add_host(host);
+    parts_.agents.adopt(std::move(link));
+  }
+  job_.on_joined(host, slots);
+  say(fmt::format("host {} joins with {}", host, counted(slots, "slot")));
+}
+
+void ElasticHands::tick(Nanos now) {
+  if (parts_.door) {
+    parts_.door->tick(now);
+    for (HostLink& link : parts_.door->take()) welcome(std::move(link), now);
+  }
+  for (const HostLink& link : parts_.agents.links())
+    if (link.is_remote()) job_.on_silent(link.host(), link.has_job() && link.is_silent(now));
+  job_.tick(now);
+  dismiss_left();
+}
+
+Status ElasticHands::on_leave(std::span<const std::byte> payload) {
+  const auto number = ByteReader(payload).get<int32_t>();
+  if (number < 0 || number >= parts_.ranks.size())
+    return {Code::kInternal, fmt::format("it named process {}, which does not exist", number)};
+  job_.on_leaving(number);
+  return Status::ok();
+}
+
+bool ElasticHands::on_host_leaving(const HostLink& link) {
+  const bool is_news = !job_.is_leaving(link.host());
+  if (!job_.on_host_leaving(link.host())) return false;
+  if (is_news)
+    say(fmt::format("SIGTERM came to the agent of {}; its processes leave at the next commit", link.host()));
+  return true;
 }
 
 Status ElasticHands::on_board(std::span<const std::byte> payload) {

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "launch/agent_door.h"
+#include "launch/agent_tries.h"
 #include "launch/agents.h"
 #include "launch/elastic_job.h"
 #include "launch/job_ranks.h"
@@ -22,6 +24,7 @@ struct JobParts {
   RankOutput& output;
   const std::optional<JobStart>& start;
   const std::unique_ptr<store::StoreServer>& store;
+  const std::unique_ptr<AgentDoor>& door;  // null: no agents join
 };
 
 // One thread, but for inbox() of the job.
@@ -35,17 +38,27 @@ class ElasticHands {
 
   void on_held(const std::string& host, std::span<const std::byte> payload);
   Status on_board(std::span<const std::byte> payload);
+  // One of its processes was told to leave by SIGTERM.
+  Status on_leave(std::span<const std::byte> payload);
+  // Its agent was: all of its processes. Returns false if the job has no other host.
+  bool on_host_leaving(const HostLink& link);
   void on_host_lost(const std::string& host, Nanos now);
+  void tick(Nanos now);
 
  private:
   void start(const std::string& host, const Variables& variables);
   bool reach(const std::string& host);
+  void begin_agent(const std::string& host, HostLink* before);
+  bool give_job(HostLink& link);
+  void welcome(HostLink link, Nanos now);
+  void dismiss_left();
   void send(int number, MessageType type, std::span<const std::byte> payload);
   void say(const std::string& sentence) { parts_.output.say("rueda: " + sentence + "\n"); }
   ElasticJob::Effects effects();
 
   JobParts parts_;
   ElasticJob job_;
+  AgentTries tries_;
 };
 
 }  // namespace rueda::launch

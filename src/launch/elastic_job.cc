@@ -1,10 +1,16 @@
 #include "launch/elastic_job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <csignal>
+#include <iterator>
 #include <utility>
 
+#include "launch/elastic_words.h"
+#include "rueda/base/counted.h"
+#include "rueda/base/stopped.h"
 #include "rueda/membership/keys.h"
 #include "rueda/store/ended.h"
 
@@ -15,9 +21,9 @@ using membership::Member;
 using membership::Uid;
 using membership::View;
 
-constexpr Nanos kStoppedTime = 5 * kSecond;
 // An agent looks at its processes once a second, and says that one is stopped when it has seen it twice.
 constexpr Nanos kSeenFor = kSecond;
+constexpr int kLeft = 75;  // the exit code of a process that was told to leave
 
 membership::Rules rules_of(const ElasticOptions& options) {
   return {.least = options.least,
@@ -31,20 +37,21 @@ Uid uid_of(const Slots::Place& place) { return fmt::format("{}:{}#{}", place.hos
 }  // namespace
 
 ElasticJob::ElasticJob(const ElasticOptions& options, int size, Effects effects)
-    : options_(options), effects_(std::move(effects)), proposer_(rules_of(options)) {
+    : options_(options),
+      effects_(std::move(effects)),
+      proposer_(rules_of(options)),
+      hosts_(options_, effects_.say, effects_.reach) {
   processes_.reserve(static_cast<size_t>(size));
-  if (!options_.discovery_script.empty())
-    discovery_.emplace(options_.discovery_script, options_.default_slots);
 }
 
 void ElasticJob::watch(PollSet& set) {
   set.watch(inbox_.fd(), POLLIN, [] {});  // tick() takes what has come
-  if (discovery_) discovery_->watch(set);
+  hosts_.watch(set);
 }
 
 void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Placement> placements,
                        Nanos now) {
-  wanted_ = offered_ = hosts;
+  hosts_.begin(hosts);
   slots_.offer(hosts);
   for (size_t i = 0; i < placements.size(); ++i) {
     // Both fill one host after the other.
@@ -52,10 +59,9 @@ void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Plac
     add(place, now).after = 1;
   }
   const int wanted = options_.most == 0 ? 0 : options_.most + options_.spares;
-  if (!discovery_ && slots_.offered() < wanted)
-    effects_.say(fmt::format(
-        "--max-np and --spares ask for {} processes, and the hosts have {} slots; give more with -H", wanted,
-        slots_.offered()));
+  if (!hosts_.are_discovered() && slots_.offered() < wanted)
+    effects_.say(fmt::format("--max-np and --spares ask for {}, and the hosts have {}; give more with -H",
+                             counted(wanted, "process"), counted(slots_.offered(), "slot")));
 }
 
 ElasticJob::Process& ElasticJob::add(const Slots::Place& place, Nanos now) {
@@ -91,18 +97,42 @@ std::optional<int> ElasticJob::number_of(const Uid& uid) const {
   return at == numbers_.end() ? std::nullopt : std::optional(at->second);
 }
 
-bool ElasticJob::has_member_ended_well() const {
-  return std::ranges::any_of(proposer_.view().members, [this](const Member& one) {
-    const Process& process = processes_[static_cast<size_t>(number_of(one.uid).value())];
-    return process.has_ended && !process.has_failed;
-  });
+ElasticJob::Process& ElasticJob::process_of(const Member& member) {
+  return processes_[static_cast<size_t>(number_of(member.uid).value())];
+}
+
+const ElasticJob::Process& ElasticJob::process_of(const Member& member) const {
+  return processes_[static_cast<size_t>(number_of(member.uid).value())];
+}
+
+// A member has ended well, and no other wants to go on without it.
+bool ElasticJob::is_about_to_end() const {
+  return !proposer_.has_ready_member() &&
+         std::ranges::any_of(proposer_.view().members, [this](const Member& one) {
+           const Process& process = process_of(one);
+           return process.has_ended && !process.has_failed;
+         });
+}
+
+// What is known here about a process that rueda has ended or told to leave.
+Ending ElasticJob::corrected(Ending ending) const {
+  const Process& process = processes_[static_cast<size_t>(ending.rank)];
+  if (!process.ended_because.empty() && ending.signal == SIGKILL)
+    ending.trouble = "was ended by rueda: " + process.ended_because;
+  return ending;
+}
+
+void ElasticJob::end(int number, const std::string& why) {
+  Process& process = processes_[static_cast<size_t>(number)];
+  process.ended_because = why;
+  effects_.end(number);
 }
 
 void ElasticJob::on_ended(const Ending& ending, Nanos now) {
   Process& process = processes_[static_cast<size_t>(ending.rank)];
   if (std::exchange(process.has_ended, true)) return;
-  process.has_failed = ending.is_failure();
-  slots_.end(process.place, process.has_failed, now - process.started, now);
+  process.has_failed = ending.is_failure() && !(process.is_leaving && ending.exit_code == kLeft);
+  slots_.end(process.place, ending.is_failure(), now - process.started, now);
   if (proposer_.view().rank_of(process.uid) >= 0) tell(common_commit_.end());
   tell_ended(ending);
   proposer_.on_gone(process.uid, now);
@@ -113,29 +143,40 @@ void ElasticJob::tell_ended(const Ending& ending) {
   const View& view = proposer_.view();
   const Uid& uid = processes_[static_cast<size_t>(ending.rank)].uid;
   const Rank rank = view.rank_of(uid);
-  Ending named = ending;
+  Ending named = corrected(ending);
   if (rank >= 0) named.rank = rank;
-  if (ending.is_failure() && !ending.was_stopped)
-    effects_.say(fmt::format("{} {}", rank >= 0 ? describe(named) : describe(ending),
-                             rank >= 0 ? fmt::format("(process {} of view {})", uid, view.number)
-                                       : fmt::format("(process {}, which was no member)", uid)));
+  if (processes_[static_cast<size_t>(ending.rank)].has_failed && !ending.was_stopped)
+    effects_.say(describe_loss(named, uid, view));
+  if (rank >= 0 && !ending.is_failure()) ended_well_.push_back(named);
+  tell_early_ends();
   if (rank < 0 || std::exchange(is_ended_told_, true)) return;
   effects_.put(
       membership::exchange_prefix(view.number) + std::string(store::kEndedKey),
       store::format_ended({.size = view.size(), .rank = rank, .how = describe(named), .pid = ending.pid}));
 }
 
+// Members that have ended well, once another member wants to go on.
+void ElasticJob::tell_early_ends() {
+  if (!proposer_.has_ready_member()) return;
+  const View& view = proposer_.view();
+  for (const Ending& one : std::exchange(ended_well_, {}))
+    effects_.say(describe_early_end(one, view.members[static_cast<size_t>(one.rank)].uid, view));
+}
+
 void ElasticJob::tick(Nanos now) {
   if (views_ == nullptr || is_over_) return;
   hear(now);
+  refuse(now);
   for (const Uid& uid : proposer_.silent(now)) {
-    effects_.say(
-        fmt::format("process {} has not said within {} s that it is ready for the next view; it is ended",
-                    uid, options_.timeout_s));
-    effects_.end(number_of(uid).value());
+    const std::string why =
+        fmt::format("it has not said within {} s that it is ready for the next view", options_.timeout_s);
+    effects_.say(fmt::format("process {} is ended: {}", uid, why));
+    end(number_of(uid).value(), why);
   }
-  discover(now);
-  offer_reached();
+  if (hosts_.tick(now)) {
+    slots_.offer(hosts_.offered());
+    let_go();
+  }
   evict_stopped(now);
   form_view(now);
   change_members();
@@ -144,31 +185,17 @@ void ElasticJob::tick(Nanos now) {
   if (!is_over_) fill_slots(now);
 }
 
-// A script that fails or says too little changes nothing. Each trouble is told once.
-void ElasticJob::discover(Nanos now) {
-  if (!discovery_) return;
-  const auto found = discovery_->tick(now);
-  if (!found) return;
-  std::string trouble = found->is_ok() ? "" : found->status().why;
-  int slots = 0;
-  if (found->is_ok())
-    for (const HostSlots& host : found->value()) slots += host.slots;
-  if (trouble.empty() && slots < options_.least)
-    trouble = fmt::format("the discovery script {} names {} slots, fewer than --min-np {}",
-                          options_.discovery_script, slots, options_.least);
-  if (trouble != discovery_trouble_ && !trouble.empty())
-    effects_.say(trouble + "; the hosts stay as they were");
-  discovery_trouble_ = std::move(trouble);
-  if (discovery_trouble_.empty()) wanted_ = found->value();
+bool ElasticJob::has_left(const std::string& host) const {
+  return hosts_.is_leaving(host) && std::ranges::none_of(processes_, [&](const Process& one) {
+           return one.place.host == host && !one.has_ended;
+         });
 }
 
-void ElasticJob::offer_reached() {
-  std::vector<HostSlots> reached;
-  for (const HostSlots& host : wanted_)
-    if (effects_.reach(host.name)) reached.push_back(host);
-  if (reached == offered_) return;
-  offered_ = std::move(reached);
-  slots_.offer(offered_);
+void ElasticJob::on_leaving(int number) {
+  Process& process = processes_[static_cast<size_t>(number)];
+  if (process.has_ended || std::exchange(process.is_leaving, true)) return;
+  effects_.say(
+      fmt::format("process {} was told by SIGTERM to leave; it does so at the next commit", process.uid));
   let_go();
 }
 
@@ -176,18 +203,25 @@ void ElasticJob::offer_reached() {
 // member would stay, they wait until others have joined, or the state would be lost.
 void ElasticJob::let_go() {
   const View& view = proposer_.view();
-  const auto has_place = [this](const Member& one) {
-    return slots_.is_offered(processes_[static_cast<size_t>(number_of(one.uid).value())].place);
+  const auto has_place = [this](const Process& one) {
+    return slots_.is_offered(one.place) && !one.is_leaving;
   };
-  const bool does_one_stay = std::ranges::any_of(view.members, has_place);
+  const bool does_one_stay = std::ranges::any_of(view.members, [&](const Member& one) {
+    const Process& process = process_of(one);
+    return !process.has_ended && has_place(process);
+  });
+  proposer_.allow_more(does_one_stay ? 0 : view.size());
   for (size_t number = 0; number < processes_.size(); ++number) {
     Process& process = processes_[number];
-    if (process.has_ended || slots_.is_offered(process.place)) continue;
+    if (process.has_ended || has_place(process)) continue;
     const bool is_member = view.rank_of(process.uid) >= 0;
     const bool ends_by_itself = is_member || process.after > 0;  // it hears that it was excluded
     if (!ends_by_itself && !std::exchange(process.is_told_to_end, true))
-      effects_.end(static_cast<int>(number));
-    if (is_member && does_one_stay) proposer_.on_leaving(process.uid);
+      end(static_cast<int>(number), "its slot is gone");
+    if (is_member && does_one_stay) {
+      process.is_leaving = true;
+      proposer_.on_leaving(process.uid);
+    }
   }
 }
 
@@ -200,13 +234,28 @@ void ElasticJob::hear(Nanos now) {
     proposer_.on_ready(ready, now);
     if (ready.after == proposer_.view().number) tell(common_commit_.on_left());
   }
-  refuse();
+  tell_early_ends();
 }
 
-void ElasticJob::refuse() {
+void ElasticJob::refuse(Nanos now) {
   for (const auto& [uid, why] : proposer_.take_refused()) {
+    const bool is_member = proposer_.view().rank_of(uid) >= 0;
     effects_.say(fmt::format("process {}: {}", uid, why));
-    effects_.put(membership::answer_key(uid, 0), std::string(membership::kAnswerNo) + why);
+    effects_.put(membership::answer_key(uid, is_member ? proposer_.view().number : 0),
+                 std::string(membership::kAnswerNo) + why);
+    told_.insert(uid);
+    if (proposer_.cut_off().contains(uid))
+      slots_.rest(processes_[static_cast<size_t>(*number_of(uid))].place.host, now);
+  }
+}
+
+void ElasticJob::on_silent(const std::string& host, bool is_silent) {
+  for (const Member& one : proposer_.view().members) {
+    if (one.host != host) continue;
+    if (is_silent)
+      proposer_.on_silent(one.uid);
+    else
+      proposer_.on_heard(one.uid);
   }
 }
 
@@ -220,10 +269,11 @@ void ElasticJob::form_view(Nanos now) {
   proposer_.on_view(decided.value(), now);
   tell(common_commit_.end());
   is_ended_told_ = false;
+  ended_well_.clear();
   install(decided.value());
   let_go();
   for (const Member& one : left.members)
-    if (decided.value().rank_of(one.uid) < 0)
+    if (decided.value().rank_of(one.uid) < 0 && !told_.contains(one.uid))
       effects_.put(membership::answer_key(one.uid, before),
                    fmt::format("{}this process was excluded from view {} of the job; it has to end",
                                membership::kAnswerNo, decided.value().number));
@@ -263,11 +313,11 @@ void ElasticJob::on_held(const std::string& host, const status::JobNews& news, N
 void ElasticJob::evict_stopped(Nanos now) {
   for (size_t number = 0; number < processes_.size(); ++number) {
     Process& process = processes_[number];
-    if (process.stopped == 0 || process.has_ended || now - process.stopped < kStoppedTime) continue;
+    if (process.stopped == 0 || process.has_ended || now - process.stopped < kElasticStoppedTime) continue;
     process.stopped = 0;
     effects_.say(fmt::format("process {} has been stopped for {} s; it is ended", process.uid,
-                             kStoppedTime / kSecond));
-    effects_.end(static_cast<int>(number));
+                             kElasticStoppedTime / kSecond));
+    end(static_cast<int>(number), fmt::format("it had been stopped for {} s", kElasticStoppedTime / kSecond));
   }
 }
 
@@ -291,20 +341,12 @@ void ElasticJob::install(const View& view) {
   }
 }
 
-std::string ElasticJob::describe_view(const View& view) const {
-  std::string text = fmt::format("view {} has {} ranks", view.number, view.size());
-  if (!view.lost.empty()) text += fmt::format("; gone: {}", fmt::join(view.lost, ", "));
-  std::vector<Uid> joined;
-  for (const Rank rank : view.joined()) joined.push_back(view.members[static_cast<size_t>(rank)].uid);
-  if (!joined.empty()) text += fmt::format("; new: {}", fmt::join(joined, ", "));
-  if (view.commit() >= 0) text += fmt::format("; it goes on from commit {}", view.commit());
-  return text;
-}
-
-// A job in which a member has ended well is about to end, and needs no more processes.
+// Those that are about to leave are replaced before they have left.
 void ElasticJob::fill_slots(Nanos now) {
-  if (has_member_ended_well()) return;
-  const int wanted = options_.most == 0 ? slots_.offered() : options_.most + options_.spares;
+  if (is_about_to_end()) return;
+  const auto leaving = static_cast<int>(
+      std::ranges::count_if(processes_, [](const Process& one) { return one.is_leaving && !one.has_ended; }));
+  const int wanted = options_.most == 0 ? slots_.offered() : options_.most + options_.spares + leaving;
   while (slots_.taken() < wanted) {
     const std::optional<Slots::Place> place = slots_.take(now);
     if (!place) return;
@@ -316,9 +358,8 @@ void ElasticJob::fill_slots(Nanos now) {
 
 void ElasticJob::judge(Nanos now) {
   const View& view = proposer_.view();
-  const bool have_all_ended = std::ranges::all_of(view.members, [this](const Member& one) {
-    return processes_[static_cast<size_t>(number_of(one.uid).value())].has_ended;
-  });
+  const bool have_all_ended =
+      std::ranges::all_of(view.members, [this](const Member& one) { return process_of(one).has_ended; });
   if (have_all_ended) {
     is_over_ = true;
     return;
@@ -329,7 +370,7 @@ void ElasticJob::judge(Nanos now) {
 
 Nanos ElasticJob::next(Nanos now) const {
   Nanos next = 0;
-  for (const Nanos at : {proposer_.deadline(), slots_.next(now), discovery_ ? discovery_->next() : 0})
+  for (const Nanos at : {proposer_.deadline(), slots_.next(now), hosts_.next()})
     if (at != 0 && (next == 0 || at < next)) next = at;
   return next;
 }
@@ -337,8 +378,9 @@ Nanos ElasticJob::next(Nanos now) const {
 std::vector<Ending> ElasticJob::deciding(const std::vector<Ending>& endings) const {
   std::vector<Ending> last;
   for (const Ending& one : endings) {
-    const Rank rank = proposer_.view().rank_of(processes_[static_cast<size_t>(one.rank)].uid);
-    if (rank >= 0) last.push_back(one);
+    const Process& process = processes_[static_cast<size_t>(one.rank)];
+    const bool has_left = process.is_leaving && one.exit_code == kLeft;
+    if (proposer_.view().rank_of(process.uid) >= 0 && !has_left) last.push_back(corrected(one));
   }
   return last;
 }

@@ -9,14 +9,15 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "launch/agent_messages.h"
 #include "launch/common_commit.h"
+#include "launch/elastic_hosts.h"
 #include "launch/ending.h"
 #include "launch/environment.h"
-#include "launch/host_discovery.h"
 #include "launch/job_options.h"
 #include "launch/ready_inbox.h"
 #include "launch/slots.h"
@@ -48,8 +49,18 @@ class ElasticJob {
   Status open(std::unique_ptr<membership::Register> views, Nanos now);
 
   void on_host_lost(const std::string& host) { slots_.lose(host); }
+  // The process was told by SIGTERM to go: it leaves at the next commit.
+  void on_leaving(int number);
+  // The same of all processes of a host. Returns false if no other host is left.
+  bool on_host_leaving(const std::string& host) { return hosts_.on_leaving(host); }
+  void on_joined(const std::string& host, int slots) { hosts_.on_joined(host, slots); }
+  [[nodiscard]] bool is_leaving(const std::string& host) const { return hosts_.is_leaving(host); }
+  // Whether it has left: its agent has nothing more to do.
+  [[nodiscard]] bool has_left(const std::string& host) const;
   void on_ended(const Ending& ending, Nanos now);
   void on_board(const BoardReport& report);
+  // Nothing is heard from the agent of this host, or it is heard again.
+  void on_silent(const std::string& host, bool is_silent);
   // The agent of this host says which of its processes are stopped; those that are in a debugger are left.
   void on_held(const std::string& host, const status::JobNews& news, Nanos now);
   // Does what is due. Afterwards is_over() may have changed.
@@ -60,6 +71,11 @@ class ElasticJob {
 
   // Its processes have the numbers of their ranks.
   [[nodiscard]] bool is_in_first_view() const { return proposer_.view().number <= 1; }
+  [[nodiscard]] int64_t view() const { return proposer_.view().number; }
+  // In the last view; -1: this process is no member.
+  [[nodiscard]] Rank rank_of(int number) const {
+    return proposer_.view().rank_of(processes_[static_cast<size_t>(number)].uid);
+  }
   // Every member of the last view has ended, or no view can follow.
   [[nodiscard]] bool is_over() const { return is_over_; }
   [[nodiscard]] const std::string& verdict() const { return verdict_; }  // empty: the ranks decide
@@ -74,25 +90,29 @@ class ElasticJob {
     int64_t after = 0;  // of its last word
     Nanos stopped = 0;  // since when; 0: it is not
     bool has_ended = false, has_failed = false, is_told_to_end = false;
+    bool is_leaving = false;      // it was told to
+    std::string ended_because{};  // by rueda
   };
   Process& add(const Slots::Place& place, Nanos now);
   [[nodiscard]] std::optional<int> number_of(const membership::Uid& uid) const;
-  [[nodiscard]] bool has_member_ended_well() const;
+  [[nodiscard]] Process& process_of(const membership::Member& member);
+  [[nodiscard]] const Process& process_of(const membership::Member& member) const;
+  [[nodiscard]] bool is_about_to_end() const;
+  [[nodiscard]] Ending corrected(Ending ending) const;
+  void end(int number, const std::string& why);
   void hear(Nanos now);
-  void refuse();
+  void refuse(Nanos now);
   void form_view(Nanos now);
   void tell_awaited();
   void install(const membership::View& view);
   void tell_ended(const Ending& ending);
+  void tell_early_ends();
   void fill_slots(Nanos now);
   void evict_stopped(Nanos now);
-  void discover(Nanos now);
-  void offer_reached();
   void let_go();
   void change_members();
   void tell(const CommonCommit::Orders& orders);
   void judge(Nanos now);
-  [[nodiscard]] std::string describe_view(const membership::View& view) const;
 
   ElasticOptions options_;
   Effects effects_;
@@ -101,11 +121,11 @@ class ElasticJob {
   CommonCommit common_commit_;
   Slots slots_;
   ReadyInbox inbox_;
-  std::optional<HostDiscovery> discovery_;
-  std::vector<HostSlots> wanted_, offered_;  // as the script says; of these, those with agents
-  std::string discovery_trouble_;            // what was said about it last
-  std::vector<Process> processes_;           // by number
-  std::map<membership::Uid, int> numbers_;   // of processes
+  ElasticHosts hosts_;
+  std::vector<Process> processes_;          // by number
+  std::map<membership::Uid, int> numbers_;  // of processes
+  std::set<membership::Uid> told_;          // that they are excluded, and why
+  std::vector<Ending> ended_well_;          // members of this view; the others may go on
   std::string verdict_, awaited_;
   bool is_ended_told_ = false;  // of this view
   bool is_over_ = false;

@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <utility>
 
 #include "launch/pause.h"
 #include "launch/processes.h"
+#include "rueda/base/counted.h"
 
 extern char** environ;
 
@@ -139,26 +141,50 @@ Result<std::vector<HostSlots>> HostDiscovery::run_once() {
   }
 }
 
+int count_slots(std::span<const HostSlots> hosts) {
+  int slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  return slots;
+}
+
+FirstHosts::Answer FirstHosts::hear(const Result<std::vector<HostSlots>>& found, Nanos waited) {
+  if (!found.is_ok() && slots_ < 0) return {.end = found.status()};
+  const std::string before = std::exchange(trouble_, found.is_ok() ? "" : found.status().why);
+  if (found.is_ok()) slots_ = count_slots(found.value());
+  if (found.is_ok() && slots_ >= size_) return {.is_enough = true};
+  const std::string names =
+      fmt::format("the discovery script {} names {}", options_.discovery_script, counted(slots_, "slot"));
+  if (waited >= nanos(options_.timeout_s, kSecond))
+    return {.end = Status(
+                Code::kTimeout,
+                fmt::format("Timed out waiting for minimum number of slots to become available. For {} s {}, "
+                            "and there must be enough resources to run at least {} Horovod processes (-np); "
+                            "--elastic-timeout gives them longer",
+                            options_.timeout_s, names, size_))};
+  Answer answer;
+  if (!trouble_.empty() && trouble_ != before) answer.say.push_back(trouble_ + "; the job waits on");
+  if (pace_.is_due(waited) || !std::exchange(has_told_, true))
+    answer.say.push_back(
+        fmt::format("{}, and the job starts when there are {} (-np); it has waited for {} s of {}", names,
+                    size_, waited / kSecond, options_.timeout_s));
+  return answer;
+}
+
 Status discover_first_hosts(RunOptions& options) {
   const ElasticOptions& elastic = options.elastic;
   if (elastic.discovery_script.empty()) return Status::ok();
   HostDiscovery discovery(elastic.discovery_script, elastic.default_slots);
-  const Deadline deadline = Deadline::after(nanos(elastic.timeout_s, kSecond));
+  FirstHosts first(elastic, options.size);
+  const Nanos began = monotonic_now();
   while (true) {
     Result<std::vector<HostSlots>> hosts = discovery.run_once();
-    if (!hosts.is_ok()) return hosts.status();
-    int slots = 0;
-    for (const HostSlots& host : hosts.value()) slots += host.slots;
-    if (slots >= options.size) {
+    const FirstHosts::Answer answer = first.hear(hosts, monotonic_now() - began);
+    if (answer.is_enough) {
       options.hosts = std::move(hosts.value());
       return Status::ok();
     }
-    if (deadline.is_past())
-      return {Code::kTimeout,
-              fmt::format("Timed out waiting for minimum number of slots to become available. The discovery "
-                          "script {} names {} slots, and there must be enough resources to run at least {} "
-                          "Horovod processes (-np)",
-                          elastic.discovery_script, slots, options.size)};
+    if (!answer.end.is_ok()) return answer.end;
+    for (const std::string& sentence : answer.say) fmt::print(stderr, "rueda: {}\n", sentence);
     if (pause_for(kDiscoveryInterval, options.is_stdin_watched) != 0)
       return {Code::kUnavailable, "the job was told to end before there were enough slots"};
   }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "launch/hosts.h"
 #include "launch/job_options.h"
 #include "launch/poll_set.h"
+#include "launch/start_progress.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
@@ -55,8 +57,29 @@ class HostDiscovery {
   Nanos began_ = 0, again_at_ = 1;
 };
 
-// Before an elastic job starts: waits until the program of the user names enough slots. If it fails at once,
-// nothing is waited for.
+[[nodiscard]] int count_slots(std::span<const HostSlots> hosts);
+
+// Decides whether an elastic job can start, as the program of the user names its hosts again and again. One
+// that fails at the first run will not do better. Pure.
+class FirstHosts {
+ public:
+  FirstHosts(const ElasticOptions& options, int size) : options_(options), size_(size) {}
+  struct Answer {
+    bool is_enough = false;
+    Status end{};                    // why nothing more is waited for
+    std::vector<std::string> say{};  // to the user: what is missing, at once and then now and then
+  };
+  Answer hear(const Result<std::vector<HostSlots>>& found, Nanos waited);
+
+ private:
+  const ElasticOptions& options_;
+  int size_, slots_ = -1;  // that were named last
+  std::string trouble_;
+  bool has_told_ = false;
+  NoticePace pace_{false};
+};
+
+// Before an elastic job starts: waits until the program names enough slots.
 Status discover_first_hosts(RunOptions& options);
 
 }  // namespace rueda::launch

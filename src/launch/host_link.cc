@@ -35,7 +35,8 @@ HostLink::HostLink(std::string host, StartWay way)
 
 void HostLink::attach(AgentProcess process) {
   process_ = std::move(process);
-  started_ticks_ = start_ticks(process_.pid);
+  is_attached_ = true;
+  if (process_.pid > 0) started_ticks_ = start_ticks(process_.pid);
   last_heard_ = monotonic_now();
 }
 
@@ -89,6 +90,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kSignalled:
     case MessageType::kHeld:
     case MessageType::kBoard:
+    case MessageType::kLeave:
       return on_rank_message(message);
     default:
       return;
@@ -133,9 +135,10 @@ void HostLink::signal(int number) const {
 }
 
 void HostLink::check_silence(Nanos now, Nanos timeout) {
-  if (process_.pid == 0 || (is_reaped() && !is_open())) return;
+  if (!is_attached_ || (is_reaped() && !is_open())) return;
   const Nanos silence = now - last_heard_;
   if (has_said_bye_) {
+    if (silence > kReapLimit && has_joined()) close("");
     if (silence > kReapLimit) signal(SIGKILL);
   } else if (timeout != 0 && silence > timeout) {
     close(unreachable(now));
@@ -147,7 +150,9 @@ void HostLink::force_end(Nanos now) {
   const bool is_unreachable = is_remote() && is_silent(now);
   if (closed_because_.empty() && !has_said_bye_ && !is_reaped())
     closed_because_ = is_unreachable ? unreachable(now) : "it could not be ended";
-  if (is_remote())
+  if (has_joined())
+    close("");
+  else if (is_remote())
     signal(SIGKILL);
   else if (hello_ && !has_said_bye_)
     kill(hello_->pid, SIGKILL);  // its guardian then kills what is left and ends
@@ -167,9 +172,9 @@ Nanos HostLink::to_our_clock(Nanos agent_clock) const {
   return agent_clock + (is_remote() ? clock_offset_.value_or(0) : 0);
 }
 
-bool HostLink::is_lost() const { return process_.pid != 0 && !has_said_bye_ && !is_open() && is_reaped(); }
+bool HostLink::is_lost() const { return is_attached_ && !has_said_bye_ && !is_open() && is_reaped(); }
 
-bool HostLink::is_over() const { return process_.pid == 0 || (is_reaped() && (has_said_bye_ || !is_open())); }
+bool HostLink::is_over() const { return !is_attached_ || (is_reaped() && (has_said_bye_ || !is_open())); }
 
 std::string HostLink::lost_because() const {
   const std::string words = trimmed(error_tail_);

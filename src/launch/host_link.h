@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launch/agent_messages.h"
 #include "launch/out_queue.h"
@@ -21,6 +22,7 @@ class HostLink {
   HostLink(std::string host, StartWay way);
 
   void attach(AgentProcess process);
+  void name(std::string host) { host_ = std::move(host); }  // of an agent that has joined
   void send(MessageType type, std::span<const std::byte> payload = {});
   void flush();
   // Reads what is there. Messages about the agent itself (hello, pong, bye) are kept here; those about a rank
@@ -55,6 +57,8 @@ class HostLink {
   [[nodiscard]] const std::optional<Hello>& hello() const { return hello_; }
   void note_job() { has_job_ = true; }  // of an elastic job: the agent was given it
   [[nodiscard]] bool has_job() const { return has_job_; }
+  void note_dismissal() { was_dismissed_ = true; }  // of an elastic job: the host is to go
+  [[nodiscard]] bool was_dismissed() const { return was_dismissed_; }
   [[nodiscard]] bool has_said_bye() const { return has_said_bye_; }
   [[nodiscard]] pid_t pid() const { return process_.pid; }
   // When the process was started. An older process is not one of its descendants.
@@ -63,7 +67,11 @@ class HostLink {
   [[nodiscard]] int out() const { return process_.out.get(); }
   [[nodiscard]] int err() const { return process_.err.get(); }
   [[nodiscard]] bool wants_to_write() const { return process_.in.is_open() && !queue_.is_empty(); }
-  [[nodiscard]] bool is_reaped() const { return wait_status_.has_value(); }
+  [[nodiscard]] bool has_joined() const { return way_ == StartWay::kJoined; }
+  // Of one that has joined, only the connection is known here.
+  [[nodiscard]] bool is_reaped() const {
+    return wait_status_.has_value() || (has_joined() && is_attached_ && !is_open());
+  }
   [[nodiscard]] bool is_open() const { return process_.out.is_open(); }
   [[nodiscard]] Nanos last_heard() const { return last_heard_; }
   [[nodiscard]] bool is_silent(Nanos now) const { return now - last_heard_ > kSilence; }
@@ -78,11 +86,12 @@ class HostLink {
   std::string host_;
   StartWay way_;
   AgentProcess process_;
+  bool is_attached_ = false;
   uint64_t started_ticks_ = 0;
   MessageReader reader_{kAgentMagic};
   OutQueue queue_;
   std::optional<Hello> hello_;
-  bool has_said_bye_ = false, has_job_ = false;
+  bool has_said_bye_ = false, has_job_ = false, was_dismissed_ = false;
   std::string error_partial_, error_tail_;  // the last KiB, for messages
   std::optional<int> wait_status_;
   std::string closed_because_;

@@ -21,6 +21,10 @@ struct ElasticOptions {
   double timeout_s = 600;
   std::string discovery_script;  // prints the hosts; "" = the hosts given
   int default_slots = 1;         // of a host that it prints without a number
+  // Where agents may join: see AgentDoor::open. "" = nowhere
+  std::string accept_agents{};
+  std::string
+      secret_file{};  // with the secret of the job, which these agents must know; made if it is missing
 };
 
 struct RunOptions {

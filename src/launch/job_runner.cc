@@ -17,6 +17,7 @@
 #include "launch/private_dir.h"
 #include "launch/processes.h"
 #include "launch/report.h"
+#include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
 #include "rueda/store/arrived.h"
 #include "rueda/store/ended.h"
@@ -36,7 +37,9 @@ JobRunner::JobRunner(RunOptions options)
                                           const AgentMessage& message) { on_rank_message(link, message); },
                 .on_errors =
                     [this](const HostLink& link, std::string_view lines) {
-                      if (phase_ == Phase::kRunning) say_lines(link.host(), lines);
+                      // Of an agent that never came, it is said when it is known to have ended.
+                      const bool is_in_words = elastic_ != nullptr && !link.hello();
+                      if (phase_ == Phase::kRunning && !is_in_words) say_lines(link.host(), lines);
                     }},
       start_watch_(options_.start_timeout_s, output_.err().is_tty()),
       init_watch_(options_.size, output_.err().is_tty()),
@@ -56,12 +59,13 @@ TryEnd JobRunner::end() const {
 
 Status JobRunner::prepare() {
   began_ = monotonic_now();
+  Result<JobIdentity> identity = make_identity(options_.elastic.secret_file);
+  if (!identity.is_ok()) return identity.status();
+  identity_ = std::move(identity.value());
+  if (Status opened = open_door(); !opened.is_ok()) return opened;
   Result<std::vector<Placement>> placements = place_ranks(options_.hosts, options_.size);
   if (!placements.is_ok()) return placements.status();
   ranks_ = JobRanks(std::move(placements.value()), options_.hosts);
-  Result<JobIdentity> identity = make_identity();
-  if (!identity.is_ok()) return identity.status();
-  identity_ = std::move(identity.value());
   if (Status files = output_.open_files(); !files.is_ok()) return files;
   if (!options_.output.log_url.empty()) {
     const Deadline deadline = Deadline::after(nanos(options_.start_timeout_s, kSecond));
@@ -71,7 +75,8 @@ Status JobRunner::prepare() {
   }
   for (Rank rank = 0; rank < options_.size; ++rank) output_.name_host(rank, ranks_.host_of(rank));
   if (options_.is_elastic())
-    elastic_ = std::make_unique<ElasticHands>(JobParts{options_, agents_, ranks_, output_, start_, store_});
+    elastic_ =
+        std::make_unique<ElasticHands>(JobParts{options_, agents_, ranks_, output_, start_, store_, door_});
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signals_.block();
   return start_agents();
@@ -82,6 +87,7 @@ Status JobRunner::start_agents() {
   const int hosts = elastic_ ? static_cast<int>(options_.hosts.size()) : ranks_.host_count();
   for (int host = 0; host < hosts; ++host) {
     const std::string& name = options_.hosts[static_cast<size_t>(host)].name;
+    if (std::cmp_less(host, agents_.links().size())) continue;  // it has called by itself
     if (Status started = agents_.start(name, options_); !started.is_ok()) return started;
     const StartWay way = agents_.links().back().way();
     if (options_.is_verbose)
@@ -102,7 +108,7 @@ void JobRunner::start_when_ready(Nanos now) {
 
 Status JobRunner::start_ranks() {
   std::vector<HostLink>& links = agents_.links();
-  Result<JobStart> start = prepare_ranks(options_, identity_, links);
+  Result<JobStart> start = prepare_ranks(options_, identity_, links, door_ ? door_->address() : "");
   if (!start.is_ok()) return start.status();
   start_ = std::move(start).value();
   store_ = std::move(start_->store);
@@ -119,8 +125,8 @@ Status JobRunner::start_ranks() {
   phase_ = Phase::kRunning;
   started_ = monotonic_now();
   if (options_.is_verbose)
-    say(fmt::format("{}: {} ranks on {} hosts, store {}", identity_.id, options_.size, links.size(),
-                    store_->url()));
+    say(fmt::format("{}: {} on {}, store {}", identity_.id, counted(options_.size, "rank"),
+                    counted(std::ssize(links), "host"), store_->url()));
   return Status::ok();
 }
 
@@ -130,8 +136,9 @@ void JobRunner::open_status_server() {
   std::vector<status::HostAnswer> hosts;
   for (int host = 0; host < ranks_.host_count(); ++host)
     if (const HostLink& link = agents_.links()[static_cast<size_t>(host)]; link.is_remote())
-      hosts.push_back({.host = link.host(), .ranks = ranks_.ranks_on(host)});
-  const Status opened = status_server_.open(status::folder_path(), std::move(hosts));
+      hosts.push_back({.host = link.host(), .ranks = status_ranks_on(host)});
+  std::erase_if(hosts, [](const status::HostAnswer& host) { return host.ranks.empty(); });
+  const Status opened = status_server_.offer(status::folder_path(), std::move(hosts));
   if (!opened.is_ok() && options_.is_verbose) say("rueda status will not see other hosts: " + opened.why);
 }
 
@@ -180,6 +187,7 @@ void JobRunner::step() {
   agents_.watch(set, handlers_, output_.is_full() && !stop_plan_.is_killing(), now);
   status_server_.watch(set, agents_.links());
   if (elastic_) elastic_->job().watch(set);
+  if (door_) door_->watch(set);
   for (Console* console : {&output_.out(), &output_.err()})
     if (!console->is_empty()) set.watch(console->fd(), POLLOUT, [=] { console->flush(); });
   Nanos wake = now + kPingInterval;
@@ -207,24 +215,6 @@ void JobRunner::tick(Nanos now) {
   output_.tick(now);
   pass_on_reported(now);
   for (const StopPlan::Step step : stop_plan_.due(now)) perform(step, now);
-}
-
-// At the end of an elastic job, the processes that are left (and the agents) are told to end.
-void JobRunner::tick_elastic(Nanos now) {
-  if (elastic_ == nullptr || phase_ != Phase::kRunning || is_elastic_ended_) return;
-  ElasticJob& job = elastic_->job();
-  if (stop_plan_.interrupt() == 0) job.tick(now);
-  const bool is_over = stop_plan_.interrupt() == 0 ? job.is_over() : ranks_.running() == 0;
-  if (!is_over) return;
-  is_elastic_ended_ = true;
-  if (!job.verdict().empty()) say(job.verdict());
-  stop_plan_.on_failure(now);  // should the agents not end
-  perform(StopPlan::Step::kStop, now);
-}
-
-// The endings that decide how the job has ended.
-std::vector<Ending> JobRunner::deciding() const {
-  return elastic_ ? elastic_->job().deciding(ranks_.endings()) : ranks_.endings();
 }
 
 void JobRunner::perform(StopPlan::Step step, Nanos now) {
@@ -273,10 +263,8 @@ void JobRunner::lose_host(int host, Nanos now) {
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
   if (message.type == MessageType::kAnswer) return status_server_.on_answer(link.host(), message.payload);
-  if (message.type == MessageType::kBoard) {
-    const Status read = elastic_ ? elastic_->on_board(message.payload) : Status::ok();
-    return read.is_ok() ? void() : link.close(read.why);
-  }
+  if (message.type == MessageType::kBoard || message.type == MessageType::kLeave)
+    return on_elastic_message(link, message);
   if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
   if (message.type == MessageType::kHeld) {
     const auto host = static_cast<int>(&link - agents_.links().data());
@@ -372,14 +360,16 @@ int JobRunner::report() {
     if (!ending.last_lines.empty()) ending.log_path = output_.log(ending.rank, stream);
     ending.stream = is_silent ? "stdout" : "stderr";
   }
+  if (!verdict().empty()) {
+    output_.say(verdict_report(verdict(), endings));
+    if (const std::optional<size_t> cause = first_cause(endings)) results_.write_failure(endings[*cause]);
+    results_.write_verdict(verdict());
+    return 1;
+  }
   output_.say(failure_report(endings, stop_plan_.interrupt()));
   if (const std::optional<size_t> cause = first_cause(endings)) {
     results_.write_failure(endings[*cause]);
     output_.say(closing_notice(options_.output.style.kind, endings[*cause]));
-  }
-  if (elastic_ && !elastic_->job().verdict().empty() && stop_plan_.interrupt() == 0) {
-    results_.write_verdict(elastic_->job().verdict());
-    return 1;
   }
   return job_exit_status(endings, stop_plan_.interrupt());
 }

@@ -73,8 +73,14 @@ class JobRunner {
   void tell_news(Nanos now);
   void perform(StopPlan::Step step, Nanos now);
   // elastic jobs
+  Status open_door();
+  Status await_first_agents();
   void tick_elastic(Nanos now);
+  [[nodiscard]] std::vector<Rank> status_ranks_on(int host) const;
+  void on_elastic_message(HostLink& link, const AgentMessage& message);
   [[nodiscard]] std::vector<Ending> deciding() const;
+  // Why rueda has ended an elastic job; empty: its ranks decide.
+  [[nodiscard]] std::string verdict() const;
   // ending
   int finish();
   int report();
@@ -105,8 +111,10 @@ class JobRunner {
   JobIdentity identity_;
   std::optional<JobStart> start_;  // once the agents have said hello
   std::unique_ptr<store::StoreServer> store_;
+  std::unique_ptr<AgentDoor> door_;        // null: no agents join by themselves
   std::unique_ptr<ElasticHands> elastic_;  // null: the ranks are those that were started first
   Phase phase_ = Phase::kStarting;
+  int64_t shown_view_ = 1;  // to `rueda status`
   bool is_ended_told_ = false, is_elastic_ended_ = false;
   bool is_orphaned_ = false;       // the program that started this one is gone
   Nanos began_ = 0, started_ = 0;  // the agents, the ranks

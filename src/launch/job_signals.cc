@@ -66,6 +66,9 @@ void JobRunner::suspend() {
 void JobRunner::on_reported(const HostLink& link, std::span<const std::byte> payload) {
   const int signal = ByteReader(payload).get<int32_t>();
   const Nanos now = monotonic_now();
+  if (elastic_ && (signal == SIGTERM || link.has_joined()) && ends_job(signal) && phase_ == Phase::kRunning &&
+      stop_plan_.interrupt() == 0 && elastic_->on_host_leaving(link))
+    return;
   if (ends_job(signal) && stop_plan_.on_report(signal, now)) {
     agents_.broadcast(MessageType::kSignalled, payload);  // at once: we may be the next to be ended
     output_.say(reported_notice(link.host(), signal, options_.grace_s));

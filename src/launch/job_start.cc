@@ -27,12 +27,6 @@ int32_t to_ms(double seconds) {
   return static_cast<int32_t>(std::min<Nanos>(nanos(seconds, kSecond) / kMillisecond, INT32_MAX));
 }
 
-std::string to_hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return text;
-}
-
 std::string make_job_id() {
   std::array<std::byte, 8> random{};
   const ssize_t size = getrandom(random.data(), random.size(), 0);
@@ -76,15 +70,19 @@ Result<std::string> read_stage_file(const std::string& path) {
 
 }  // namespace
 
-Result<JobIdentity> make_identity() {
-  Result<Secret> secret = make_secret();
+Result<JobIdentity> make_identity(const std::string& secret_file) {
+  const bool is_given = !secret_file.empty() && access(secret_file.c_str(), F_OK) == 0;
+  Result<Secret> secret = is_given ? read_secret_file(secret_file) : make_secret();
   if (!secret.is_ok()) return secret.status();
+  if (!is_given && !secret_file.empty())
+    if (Status written = write_secret_file(secret_file, secret.value()); !written.is_ok()) return written;
   return JobIdentity{.id = make_job_id(), .secret = std::move(secret.value())};
 }
 
 Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& identity,
-                               std::span<const HostLink> links) {
-  const Result<std::string> address = choose_store_address(options.tuning, links);
+                               std::span<const HostLink> links, const std::string& door) {
+  const Result<std::string> address =
+      door.empty() ? choose_store_address(options.tuning, links) : Result<std::string>(std::string(door));
   if (!address.is_ok()) return address.status();
   Result<std::unique_ptr<store::StoreServer>> store =
       store::serve_store(address.value(), 0, identity.id, identity.secret, kRelease);
@@ -125,6 +123,13 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
                           std::span<const Placement> placements, const HostLink& link, int host) {
   Job job = start.common;
   job.env = forwarded_environment(environ, link.is_remote());
+  if (link.has_joined()) {  // its connection is not secret, and it has an environment and a folder of its own
+    std::erase_if(job.env, [](const auto& one) {
+      return !one.first.starts_with("RUEDA_") && !one.first.starts_with("HOROVOD_");
+    });
+    job.secret.clear();
+    job.cwd.clear();
+  }
   if (const std::string logs = log_place(options.output); !logs.empty())
     job.env.emplace_back("RUEDA_LOG_DIR", logs);
   job.env.emplace_back("RUEDA_RESTART_COUNT", std::to_string(options.restart_count));

@@ -178,6 +178,11 @@ int job_exit_status(std::span<const Ending> endings, int interrupt) {
   return cause ? exit_status(endings[*cause]) : 0;
 }
 
+std::string verdict_report(const std::string& verdict, std::span<const Ending> endings) {
+  return fmt::format("rueda: the job failed: {}\n{}  exit status 1\n", verdict,
+                     collateral_lines(endings, endings.size()));
+}
+
 std::string failure_report(std::span<const Ending> endings, int interrupt) {
   const std::optional<size_t> cause = first_cause(endings);
   if (interrupt != 0 && (!cause || endings[*cause].was_stopped))

@@ -19,5 +19,7 @@ int job_exit_status(std::span<const Ending> endings, int interrupt);
 // The text at the end of a failed job; "" if nothing failed. interrupt: the signal by which the user ended
 // the job; 0 = none.
 std::string failure_report(std::span<const Ending> endings, int interrupt);
+// The same of an elastic job that rueda has ended for this reason. No rank is to blame.
+std::string verdict_report(const std::string& verdict, std::span<const Ending> endings);
 
 }  // namespace rueda::launch

@@ -21,12 +21,18 @@ void Slots::offer(const std::vector<HostSlots>& hosts) {
 }
 
 void Slots::lose(const std::string& host) {
-  if (Host* const lost = find(host)) lost->is_lost = true;
+  if (Host* const lost = find(host)) lost->is_lost = lost->offered > 0;  // else it is missing already
+}
+
+void Slots::rest(const std::string& name, Nanos now) {
+  Host* const host = find(name);
+  if (host == nullptr || host->rests_until > now) return;
+  host->rests_until = now + std::min(kLongestCutRest, kCutRest << std::min(host->cuts++, 4));
 }
 
 std::optional<Slots::Place> Slots::take(Nanos now) {
   for (Host& host : hosts_)
-    for (int i = 0; i < host.offered && !host.is_lost; ++i) {
+    for (int i = 0; i < host.offered && !host.is_lost && host.rests_until <= now; ++i) {
       Slot& slot = host.slots[static_cast<size_t>(i)];
       if (slot.is_taken || slot.rests_until > now) continue;
       slot.is_taken = true;

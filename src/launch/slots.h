@@ -14,12 +14,17 @@ namespace rueda::launch {
 // A slot whose process has failed rests for 1 s, then 2, 4, … and at most 60 s. After a life of 60 s it
 // counts as sound again.
 inline constexpr Nanos kFirstRest = kSecond, kLongestRest = 60 * kSecond;
+// So long rests a host whose network was cut, though its agent answers: each process that starts there in
+// vain costs the others the time of an init.
+inline constexpr Nanos kCutRest = 60 * kSecond, kLongestCutRest = 600 * kSecond;
 
 class Slots {
  public:
   // The hosts that there are now, in their order. Hosts that are known keep what is known of them. A host
   // that is missing, or has fewer slots, starts nothing in the slots that are gone.
   void offer(const std::vector<HostSlots>& hosts);
+  // The network between this host and others is cut: nothing starts there for a minute, then two, … and ten.
+  void rest(const std::string& host, Nanos now);
   // A host was lost: nothing starts there until it is offered again after it was missing.
   void lose(const std::string& host);
 
@@ -48,6 +53,8 @@ class Slots {
     std::string name;
     int offered = 0;  // slots
     bool is_lost = false;
+    int cuts = 0;
+    Nanos rests_until = 0;
     std::vector<Slot> slots;
   };
   Host* find(const std::string& name);

@@ -42,6 +42,13 @@ Status StatusServer::open(const std::string& folder, std::vector<status::HostAns
   return Status::ok();
 }
 
+Status StatusServer::offer(const std::string& folder, std::vector<status::HostAnswer> hosts) {
+  if (!endpoint_) return open(folder, std::move(hosts));
+  const std::scoped_lock lock(mutex_);
+  hosts_ = std::move(hosts);
+  return Status::ok();
+}
+
 std::string StatusServer::answer(const std::string& request) {
   const std::optional<status::JobQuestion> question = status::parse_question(request);
   if (!question) return {};

@@ -23,6 +23,8 @@ class StatusServer {
 
   // hosts: the other hosts of the job and their ranks. Nothing is opened if there are none.
   Status open(const std::string& folder, std::vector<status::HostAnswer> hosts);
+  // The same of an elastic job, whose hosts and ranks change.
+  Status offer(const std::string& folder, std::vector<status::HostAnswer> hosts);
 
   // The launcher's loop only.
   void watch(PollSet& set, std::span<HostLink> links);
@@ -34,9 +36,9 @@ class StatusServer {
   [[nodiscard]] status::JobAnswer asked_by(const status::JobQuestion& question) const;
   void pass_on(std::span<HostLink> links);
 
-  std::vector<status::HostAnswer> hosts_;  // immutable once open
-  UniqueFd wake_;                          // rung when there is a question for the loop
+  UniqueFd wake_;  // rung when there is a question for the loop
   std::mutex mutex_;
+  std::vector<status::HostAnswer> hosts_;  // mutex_
   std::condition_variable told_;
   std::optional<StatusQuery> query_;  // mutex_
   std::optional<Question> to_pass_;   // mutex_

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "rueda/base/counted.h"
+
 namespace rueda::observe {
 namespace {
 
@@ -65,6 +67,12 @@ bool has_starting(const std::vector<Process>& ranks) {
   return std::ranges::any_of(ranks, [](const Process& one) { return one.starting.has_value(); });
 }
 
+// Ranks of an elastic job come to the next view one by one.
+std::string view_text(const std::vector<Process>& ranks) {
+  const int64_t newest = std::ranges::max_element(ranks, {}, &Process::view)->view;
+  return newest == 0 ? "" : fmt::format(", view {}", newest);
+}
+
 using Row = std::vector<std::string>;
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -103,9 +111,12 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
     if (!out.empty()) out += "\n";
     out += job.empty()
                ? (has_starting(ranks) ? "a job that starts\n" : "not in a job\n")
-               : fmt::format("job {}: {} of {} ranks are here\n", job, ranks.size(), ranks.front().size);
+               : fmt::format("job {}{}: {} of {} {}\n", job, view_text(ranks), ranks.size(),
+                             counted(ranks.front().size, "rank"), ranks.size() == 1 ? "is here" : "are here");
+    const bool is_elastic = ranks.front().view > 0;
     std::vector<Row> rows{
         {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
+    if (is_elastic) rows.front().insert(rows.front().begin() + 1, "PROCESS");
     for (const Process& one : ranks) {
       const std::vector<Rank> missing = one.starting ? one.starting->missing : waits_for(one, all, absent);
       rows.push_back(
@@ -113,6 +124,7 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
            std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
            amount(one.resident_bytes), one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-",
            plan(one), missing.empty() ? "-" : ranks_text(missing), doing(one)});
+      if (is_elastic) rows.back().insert(rows.back().begin() + 1, printable(one.process, kShownName));
     }
     out += aligned(rows);
     if (job.empty()) continue;

@@ -106,6 +106,8 @@ Result<Process> parse_process(const std::string& from) {
   process.job = text(answer, "job");
   process.rank = static_cast<Rank>(integer(answer, "rank", -1));
   process.size = static_cast<Rank>(integer(answer, "size"));
+  process.view = integer(answer, "view");
+  process.process = text(answer, "process");
   process.host = text(answer, "host");
   process.failure = text(answer, "failure");
   process.resident_bytes = integer(answer, "resident_bytes");

@@ -40,6 +40,8 @@ struct Process {
   int pid = 0;            // as who asked it does; 0: it is not visible there. In a container the two differ
   std::string job;        // empty: it has not been connected yet
   Rank rank = -1, size = 0;
+  int64_t view = 0;     // of an elastic job; 0: it is none
+  std::string process;  // its name there, which says whether it replaces another
   std::string host;
   std::string reached_at;            // the host as its launcher names it; empty: this host
   int launcher = 0;                  // the process id of that launcher

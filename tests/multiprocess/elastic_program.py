@@ -1,10 +1,11 @@
 """One process of an elastic job, over `_core` and numpy: it sums ones, counts commits, and does what its uid
 is told in the variable TEST_ACTIONS. Each line that it prints is JSON.
 
-TEST_ACTIONS: {uid: {"kill_at": commit, "while": "allreduce" | "join" | "init" | "step"}}, where "join" and
-"init" mean the first after that commit. TEST_END: [view, commits]: it ends when it has made so many commits
-in this view or a later one. "stops": it is stopped rather than killed. TEST_HOSTS:
-{view: text}: when this view begins, its rank 0 writes the text into TEST_HOSTS_FILE.
+TEST_ACTIONS: {uid: {"kill_at": commit, "while": "allreduce" | "join" | "init" | "step" | "start"}}, where
+"join" and "init" mean the first after that commit, and "start" before the first init. "signal": the name of
+another signal than SIGKILL, sent once. TEST_END: [view, commits]: it ends when it has made so many commits in
+this view or a later one, with so many ranks if there is a third number. TEST_PAUSE_S: after each commit.
+TEST_HOSTS: {view: text}: when this view begins, its rank 0 writes the text into TEST_HOSTS_FILE.
 """
 
 import json
@@ -13,6 +14,7 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -21,7 +23,8 @@ from rueda import _core, errors
 
 UID = os.environ.get("RUEDA_ELASTIC_UID", "")
 ACTION = json.loads(os.environ.get("TEST_ACTIONS", "{}")).get(UID, {})
-END_VIEW, END_COMMITS = json.loads(os.environ.get("TEST_END", "[2, 20]"))
+END_VIEW, END_COMMITS, END_SIZE, *_ = [*json.loads(os.environ.get("TEST_END", "[2, 20]")), 1]
+PAUSE_S = float(os.environ.get("TEST_PAUSE_S", "0"))
 HOSTS = json.loads(os.environ.get("TEST_HOSTS", "{}"))
 ELEMENTS = int(os.environ.get("TEST_ELEMENTS", "1000"))
 DIGEST = ACTION.get("digest", "model").encode()
@@ -32,7 +35,18 @@ def say(**words):
 
 
 def die():
-    os.kill(os.getpid(), signal.SIGSTOP if ACTION.get("stops") else signal.SIGKILL)
+    number = signal.Signals[ACTION.pop("signal", "SIGKILL")]
+    ACTION.pop("while", None)
+    os.kill(launcher() if ACTION.get("pid") == "launcher" else os.getpid(), number)
+
+
+def launcher():
+    """The parent of the agent's two processes."""
+    pid = os.getpid()
+    for _ in range(3):
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        pid = int(text.rpartition(")")[2].split()[1])
+    return pid
 
 
 def is_due(where, commit):
@@ -87,8 +101,10 @@ class Training:
         while True:
             self.step()
             self.spans[-1][3] = self.commit
-            if self.number >= END_VIEW and self.commit - self.began >= END_COMMITS:
+            is_late = self.number >= END_VIEW and self.commit - self.began >= END_COMMITS
+            if is_late and hvd.size() >= END_SIZE:
                 return True
+            time.sleep(PAUSE_S)
             news = _core.elastic_news()
             if -1 < news.at_commit <= self.commit:
                 say(what="interrupt", commit=self.commit, added=news.hosts_added, leave=news.leave)
@@ -111,6 +127,8 @@ class Training:
             view = self.join()
 
 
+if ACTION.get("while") == "start":
+    die()
 try:
     Training().run()
 except errors.RuedaError as error:

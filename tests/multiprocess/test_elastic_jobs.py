@@ -36,19 +36,21 @@ class Job:
     def views(self, number):
         return [one for one in self.all("view") if one["number"] == number]
 
-    def assert_state_is_exact(self):
+    def assert_state_is_exact(self, oldest_left=False):
         """Every rank of the last view ended with the same sum: that of the steps as the oldest saw them."""
         ends = self.all("end")
         assert len({(one["commit"], one["total"]) for one in ends}) == 1, ends
         assert len(ends) == ends[0]["size"], ends
         oldest = max(ends, key=lambda one: len(one["spans"]))
+        if oldest_left:
+            return
         assert oldest["spans"][0][0] == 1, "somebody has seen all views"
         expected = sum(size * (after - before) for _, size, before, after in oldest["spans"])
         assert oldest["total"] == expected, oldest
 
 
-def killed(uid, commit, where):
-    return {uid: {"kill_at": commit, "while": where}}
+def killed(uid, commit, where, **more):
+    return {uid: {"kill_at": commit, "while": where, **more}}
 
 
 def test_survivors_of_a_rank_killed_in_an_allreduce_name_it_and_go_on():
@@ -74,6 +76,46 @@ def test_the_oldest_survivor_becomes_rank_0_when_rank_0_is_killed():
     assert job.status == 0, job.err
     assert {(one["uid"], one["rank"]) for one in job.views(2)} == {("localhost:1#0", 0), ("localhost:2#0", 1)}
     job.assert_state_is_exact()
+
+
+def test_a_rank_that_is_lost_before_its_first_init_is_replaced():
+    job = Job("-np", 3, "--min-np", 2, actions=killed("localhost:1#0", 0, "start"), end=(3, 20))
+    assert job.status == 0, job.err
+    assert "rueda: view 2 has 2 ranks; gone: localhost:1#0" in job.err
+    assert job.all("error") == []
+    assert {one["uid"] for one in job.views(3)} == {"localhost:0#0", "localhost:1#1", "localhost:2#0"}
+    job.assert_state_is_exact()
+
+
+LOST_AT_FIRST = """
+import os
+import numpy as np
+import rueda.numpy as hvd
+if os.environ["RUEDA_ELASTIC_UID"] == "localhost:0#0":
+    os._exit(3)
+hvd.init()
+state = hvd.elastic.ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, step=0)
+
+@hvd.elastic.run
+def train(state):
+    while state.step < 20:
+        assert np.all(hvd.allreduce(np.ones(3), op=hvd.Sum, name="x") == hvd.size())
+        state.step += 1
+        state.commit()
+
+train(state)
+print("fine", hvd.size(), flush=True)
+"""
+
+
+def test_a_job_that_needs_all_its_ranks_waits_for_the_replacement_of_one_lost_at_first(tmp_path):
+    script = tmp_path / "lost_at_first.py"
+    script.write_text(LOST_AT_FIRST)
+    job = Job("-np", 2, "--min-np", 2, program=script)
+    assert (job.status, job.out.splitlines()) == (0, ["fine 2"] * 2), job.err
+    job = Job("-np", 2, "--min-np", 2, "--reset-limit", 0, program=script)
+    assert job.status == 1
+    assert "number of resets during elastic job exceeded limit: 0" in job.err
 
 
 def test_a_replacement_joins_at_a_commit_and_no_step_is_lost():
@@ -116,8 +158,21 @@ def test_a_job_with_too_few_processes_waits_and_then_says_the_number():
         actions |= killed(f"localhost:1#{life}", -1, "join")
     job = Job("-np", 2, "--min-np", 2, "--elastic-timeout", 3, actions=actions)
     assert job.status == 1
-    assert "there were 1 processes" in job.err
+    assert "there was 1 process, and" in job.err
     assert "enough resources to run at least 2 Horovod processes" in job.err
+
+
+def test_a_member_that_ends_early_is_told_and_replaced(tmp_path):
+    script = tmp_path / "early.py"
+    script.write_text(EARLY)
+    job = Job("-np", 2, "--min-np", 2, program=script)
+    assert (job.status, job.out.splitlines()) == (0, ["fine 2"] * 2), job.err
+    assert "exited with code 0 (process localhost:1#0 of view 1) while the others went on" in job.err
+
+
+EARLY = LOST_AT_FIRST.replace(
+    '"localhost:0#0":\n    os._exit(3)', '"localhost:1#0":\n    hvd.init()\n    os._exit(0)'
+)
 
 
 def test_the_job_ends_when_no_process_holds_the_state_any_more():
@@ -133,7 +188,9 @@ def test_the_job_ends_when_no_process_holds_the_state_any_more():
 def test_more_changes_than_allowed_end_the_job():
     job = Job("-np", 3, "--min-np", 1, "--reset-limit", 0, actions=killed("localhost:1#0", 3, "step"))
     assert job.status == 1
-    assert "number of resets during elastic job exceeded limit: 0" in job.err
+    end = job.err[job.err.index("rueda: the job failed: ") :].splitlines()
+    assert end[0].endswith("because number of resets during elastic job exceeded limit: 0")
+    assert end[-1] == "  exit status 1"
 
 
 def test_a_process_with_another_state_is_refused_and_the_others_go_on():
@@ -148,7 +205,7 @@ def test_a_process_with_another_state_is_refused_and_the_others_go_on():
 
 
 def test_a_process_that_is_stopped_is_killed_and_the_others_go_on():
-    actions = {"localhost:1#0": {"kill_at": 5, "while": "step", "stops": True}}
+    actions = killed("localhost:1#0", 5, "step", signal="SIGSTOP")
     job = Job("-np", 3, "--min-np", 2, actions=actions)
     assert job.status == 0, job.err
     assert "process localhost:1#0 has been stopped for 5 s; it is ended" in job.err
@@ -218,7 +275,7 @@ def test_a_script_that_fails_or_lies_changes_nothing_and_is_told_once(tmp_path):
     assert len(lines) == 3, job.err
     assert "Exit code: 3" in lines[0]
     assert 'it printed "oh no", which is neither host:slots nor host' in lines[1]
-    assert "names 1 slots, fewer than --min-np 2" in lines[2]
+    assert "names 1 slot, fewer than --min-np 2" in lines[2]
     assert all(one["size"] == 3 and one["lost"] == [] for one in job.views(2))
 
 
@@ -226,6 +283,79 @@ def test_a_script_that_fails_at_first_ends_the_job():
     job = Job("-np", 2, "--host-discovery-script", "exit 4")
     assert job.status == 1
     assert "Failed to execute discovery script: exit 4. Exit code: 4" in job.err
+
+
+def test_a_job_that_waits_for_slots_says_what_is_missing_and_ends_with_the_number(tmp_path):
+    calls = ["echo localhost:1", "exit 3", "echo localhost:2"]
+    job = Job("-np", 3, "--elastic-timeout", 5, *discovery(tmp_path, *calls))
+    assert job.status == 1
+    first, second, third = job.err.splitlines()
+    assert "names 1 slot, and the job starts when there are 3 (-np)" in first
+    assert "Exit code: 3; the job waits on" in second
+    assert "names 2 slots, and there must be enough resources to run at least 3 Horovod processes" in third
+
+
+SLOWLY = {"TEST_PAUSE_S": "0.03"}
+
+
+def test_a_host_that_does_not_exist_is_named_and_the_job_goes_on(tmp_path):
+    calls = ["echo localhost:2", "printf 'localhost:2\nno-such-host:1\n'"]
+    job = Job("-np", 2, "--min-np", 2, *discovery(tmp_path, *calls), end=(1, 200), env=SLOWLY)
+    assert job.status == 0, job.err
+    told = [line for line in job.err.splitlines() if "host no-such-host cannot be used: " in line]
+    assert len(told) == 1, job.err
+    assert told[0].endswith("it is tried again as long as it belongs to the job")
+
+
+# ---- leaving by SIGTERM ----
+
+
+def test_a_rank_that_gets_sigterm_leaves_at_a_commit_and_is_replaced_elsewhere():
+    actions = killed("localhost:1#0", 5, "step", signal="SIGTERM")
+    job = Job("-np", 3, "--min-np", 2, "-H", "localhost:4", actions=actions, end=(3, 20))
+    assert job.status == 0, job.err
+    assert "process localhost:1#0 was told by SIGTERM to leave; it does so at the next commit" in job.err
+    assert job.all("error") == []
+    left = [one for one in job.all("interrupt") if one["leave"]]
+    assert [one["uid"] for one in left] == ["localhost:1#0"]
+    assert {one["uid"] for one in job.views(2)} == {"localhost:0#0", "localhost:2#0"}
+    assert {one["commit"] for one in job.views(2)} == {left[0]["commit"]}, "no step is lost"
+    assert "localhost:3#0" in {one["uid"] for one in job.views(3)}
+    assert "exited with code 75" not in job.err
+    job.assert_state_is_exact()
+
+
+def test_the_only_rank_leaves_when_another_has_its_state():
+    actions = killed("localhost:0#0", 5, "step", signal="SIGTERM")
+    job = Job("-np", 1, "--min-np", 1, "-H", "localhost:2", actions=actions, end=(3, 20))
+    assert job.status == 0, job.err
+    assert {one["uid"] for one in job.views(3)} == {"localhost:1#0"}
+    assert job.all("error") == []
+    job.assert_state_is_exact(oldest_left=True)
+
+
+def test_a_second_sigterm_ends_a_rank(tmp_path):
+    script = tmp_path / "twice.py"
+    script.write_text(
+        "import os, signal, time\n"
+        "import rueda.numpy as hvd\n"
+        "from rueda import _core\n"
+        "hvd.init()\n"
+        "_core.elastic_committed(0)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('here', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    job = Job("-np", 1, "--min-np", 1, program=script)
+    assert (job.status, job.out) == (128 + 15, "here\n"), job.err
+
+
+def test_sigterm_to_the_launcher_ends_the_job_in_order():
+    actions = killed("localhost:1#0", 5, "step", signal="SIGTERM", pid="launcher")
+    job = Job("-np", 2, "--min-np", 1, actions=actions, end=(1, 1 << 30))
+    assert job.status == 128 + 15, job.err
+    assert "rueda: the job was stopped by SIGTERM" in job.err
 
 
 PLAIN = """

@@ -43,6 +43,35 @@ TEST(Slots, a_long_life_makes_a_slot_sound_again_and_each_life_has_a_number) {
   EXPECT_EQ(slots.next(100 * kSecond), 101 * kSecond);
 }
 
+TEST(Slots, a_host_that_is_lost_after_it_was_missing_is_used_when_it_is_offered_again) {
+  Slots slots;
+  slots.offer({{"a", 1}});
+  slots.offer({});
+  slots.lose("a");
+  slots.offer({{"a", 1}});
+  EXPECT_TRUE(slots.take(0));
+}
+
+TEST(Slots, a_host_whose_network_is_cut_rests_as_a_whole_for_a_minute_then_two_and_ten_at_most) {
+  Slots slots;
+  slots.offer({{"a", 2}, {"b", 1}});
+  Nanos now = 0;
+  for (const Nanos minutes : {1, 2, 4, 8, 10, 10}) {
+    slots.rest("a", now);
+    slots.rest("a", now) /* of its second process */;
+    const auto elsewhere = slots.take(now);
+    ASSERT_TRUE(elsewhere);
+    EXPECT_EQ(elsewhere->host, "b");
+    EXPECT_FALSE(slots.take(now + minutes * 60 * kSecond - 1));
+    now += minutes * 60 * kSecond;
+    const auto again = slots.take(now);
+    ASSERT_TRUE(again) << minutes;
+    EXPECT_EQ(again->host, "a");
+    slots.end(*again, false, 0, now);
+    slots.end(*elsewhere, false, 0, now);
+  }
+}
+
 TEST(Slots, a_process_that_ended_well_leaves_a_slot_that_does_not_rest) {
   Slots slots;
   slots.offer({{"a", 1}});

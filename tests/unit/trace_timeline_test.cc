@@ -23,6 +23,14 @@
 namespace rueda::trace::timeline_test {
 namespace {
 
+TEST(PathOfView, later_views_have_files_of_their_own_beside_the_first) {
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 0), "logs/run.1/trace.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 1), "logs/run.1/trace.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace.json", 12), "logs/run.1/trace.view12.json");
+  EXPECT_EQ(path_of_view("logs/run.1/trace", 2), "logs/run.1/trace.view2");
+  EXPECT_EQ(path_of_view(".trace", 2), ".trace.view2");
+}
+
 using nlohmann::json;
 using testing::ElementsAre;
 using timeline_fixture::begin;
@@ -53,15 +61,6 @@ TEST_F(TimelineTest, draws_the_tensors_of_calls_and_closes_what_is_open) {
                           "a\"\ufffd: MEMCPY_OUT_FUSION_BUFFER", "never complete: NEGOTIATE_ALLREDUCE"));
   EXPECT_THAT(text, testing::HasSubstr(R"("args": {"dtype": "float32", "shape": "[2, 3]"})"));
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("CYCLE_START")));
-}
-
-TEST(TimelineOfView, each_view_after_the_first_has_files_of_its_own) {
-  EXPECT_EQ(timeline_of_view("/tmp/t.json", 1), "/tmp/t.json");
-  EXPECT_EQ(timeline_of_view("/tmp/t.json", 12), "/tmp/t.view12.json");
-  EXPECT_EQ(timeline_of_view("/tmp.d/t", 2), "/tmp.d/t.view2");
-  EXPECT_EQ(timeline_of_view(".t", 2), ".t.view2");
-  EXPECT_EQ(timeline_of_view("", 2), "");
-  EXPECT_EQ(timeline_of_view("DYNAMIC", 2), "DYNAMIC");
 }
 
 TEST_F(TimelineTest, cycles_are_marked_when_asked_for) {

@@ -15,10 +15,11 @@
 
 namespace rueda::launch {
 
-enum class StartWay : uint8_t { kHere, kSsh, kSrun, kBlaunch };
+// kJoined: nobody has started it; it has called the launcher.
+enum class StartWay : uint8_t { kHere, kSsh, kSrun, kBlaunch, kJoined };
 // The program that reaches another host; for kHere, what is ours there.
 inline std::string_view program_of(StartWay way) {
-  constexpr std::array<std::string_view, 4> kPrograms = {"its agent", "ssh", "srun", "blaunch"};
+  constexpr std::array<std::string_view, 5> kPrograms = {"its agent", "ssh", "srun", "blaunch", "its agent"};
   return kPrograms[static_cast<size_t>(way)];
 }
 

@@ -2,6 +2,28 @@
 #include "rueda/base/config_table.h"
 
 namespace rueda {
+namespace {
+
+// `rueda run` sets them; the options for users are those of `rueda run`.
+constexpr const char* kElastic =
+    "\n## Variables of elastic jobs\n\n"
+    "`rueda run --min-np` and discovery scripts ([elastic.md](elastic.md)) set these for each process.\n\n"
+    "| variable | Horovod name | what it says |\n"
+    "|---|---|---|\n"
+    "| `RUEDA_ELASTIC_TIMEOUT` | `HOROVOD_ELASTIC_TIMEOUT` | How many seconds this process waits for the "
+    "next "
+    "view: `--elastic-timeout`. |\n"
+    "| | `HOROVOD_ELASTIC` | `1`. |\n"
+    "| `RUEDA_ELASTIC_UID` | | The name of this process: host, slot, and how many were started there before: "
+    "`b:1#2`. |\n"
+    "| `RUEDA_ELASTIC_VIEW` | | `1`: it belongs to the first view. `0`: it joins later. |\n"
+    "| `RUEDA_JOINER` | | `1`: it joins later; `init()` returns before it is a member. |\n"
+    "| `RUEDA_ELASTIC_BOARD` | | A file of the agent, through which members agree on the commit at which "
+    "they "
+    "leave a view. |\n\n"
+    "What users choose (`--min-np`, `--max-np`, `--reset-limit` and others) are options, not variables.\n";
+
+}  // namespace
 
 std::string config_markdown() {
   const Config defaults;
@@ -23,7 +45,7 @@ std::string config_markdown() {
             cell(entry.unit, false) + cell(entry.range, false) + cell(entry.print(defaults), true) +
             cell(entry.sentence, false) + "\n";
   }
-  return page;
+  return page + kElastic;
 }
 
 }  // namespace rueda

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "rueda/capi/json_text.h"
+#include "rueda/capi/leaving.h"
 #include "rueda/capi/life.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
@@ -70,7 +71,11 @@ const char* rueda_elastic_view(void) {
 }
 
 void rueda_elastic_committed(int64_t commit) {
-  if (rueda::status::ElasticBoard* const board = capi::board()) board->committed(commit, capi::kAnswerTime);
+  rueda::status::ElasticBoard* const board = capi::board();
+  if (board == nullptr) return;
+  board->committed(commit, capi::kAnswerTime);
+  static std::once_flag once;
+  std::call_once(once, [&] { capi::leave_on_sigterm(*board); });
 }
 
 int rueda_elastic_news(rueda_elastic_news_info* news) {

@@ -29,6 +29,7 @@ struct Life {
   bool has_mpi_hook = false;
   int64_t next_handle = 1;
   int64_t next_prepared = 1;
+  bool has_had_epoch = false;
   bool has_ended_well = false;  // every rank left the last epoch by an orderly shutdown
 };
 // Never freed, like the state of capi.
@@ -96,6 +97,27 @@ Status join_next_view(const runtime::JoinRequest& request) {
   return joined;
 }
 
+// An init in which a rank of the first view was lost may succeed in the next one.
+bool goes_on_after(const Status& failed) {
+  return elastic_rank().is_elastic() && failed.code == Code::kUnavailable;
+}
+
+Status begin_epoch(runtime::InitOptions options);
+
+// Under the lock of this_life(). Programs know nothing of views before their first epoch, so it is found for
+// them. Views in which nobody has gone or come change nothing.
+Status begin_first_epoch(const runtime::InitOptions& options) {
+  Status begun = begin_epoch(options);
+  while (!begun.is_ok() && goes_on_after(begun)) {
+    const Status joined = join_next_view({.is_interrupted = options.is_interrupted});
+    if (!joined.is_ok()) return joined;
+    const membership::View& view = *elastic_rank().view();
+    if (view.lost.empty() && view.joined().empty()) return begun;
+    begun = begin_epoch(options);
+  }
+  return begun;
+}
+
 }  // namespace
 
 Status join_view(const runtime::JoinRequest& request) {
@@ -126,6 +148,16 @@ Status init(runtime::InitOptions options) {
     const Status joined = join_next_view({.is_interrupted = options.is_interrupted});
     if (!joined.is_ok()) return joined;
   }
+  if (life.has_had_epoch || elastic_rank().view() != nullptr) return begin_epoch(std::move(options));
+  const Status begun = begin_first_epoch(options);
+  life.has_had_epoch = begun.is_ok();
+  return begun;
+}
+
+namespace {
+
+Status begin_epoch(runtime::InitOptions options) {
+  Life& life = this_life();
   if (elastic_rank().is_elastic())
     options.seat = [](store::World world) { return elastic_rank().seated(std::move(world)); };
   const Result<std::shared_ptr<memory::Arena>> shared = arena();
@@ -149,6 +181,8 @@ Status init(runtime::InitOptions options) {
   session.value().first_handle = life.next_handle;
   session.value().first_prepared = life.next_prepared;
   if (const char* const file = get_env(status::kStopFileVariable)) session.value().stop_file = file;
+  if (elastic_rank().is_elastic())
+    session.value().view = elastic_rank().view() == nullptr ? 1 : elastic_rank().view()->number;
   session.value().timeline = shared_timeline();
   session.value().meters = meters();
   session.value().show_stacks = log_stacks;
@@ -162,6 +196,8 @@ Status init(runtime::InitOptions options) {
   start_metrics_port(engine()->session(), rendezvous().rendezvous().secret);
   return Status::ok();
 }
+
+}  // namespace
 
 void shutdown() {
   if (is_forked_child()) return forget_inherited();
@@ -177,7 +213,7 @@ void shutdown() {
   const runtime::Session& session = leaving->session();
   const Rank lost = leaving->lost_rank();
   // The members of an elastic job wait for nobody: those that are gone do not belong to the next view.
-  if (!life.has_ended_well) elastic_rank().spend();
+  if (!life.has_ended_well) elastic_rank().spend(leaving->cut_from());
   if (lost >= 0 && lost != session.me && !elastic_rank().is_elastic())
     rendezvous().note_loss(
         {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});

@@ -164,6 +164,10 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["host"] = (*session.all)[static_cast<size_t>(session.me)].host;
   out["epoch"] = session.epoch;
   out["launcher"] = session.launcher;
+  if (session.view > 0) {
+    out["view"] = session.view;
+    out["process"] = elastic_rank().uid();
+  }
   const Status health = engine->health();
   if (!health.is_ok()) out["failure"] = health.why;
   const runtime::EngineCounters& counters = engine->counters();

@@ -163,6 +163,7 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   if (is_held(one, now)) {
     verdict.fault = one.state == ProcessState::kStopped ? Fault::kStopped : Fault::kDebugger;
     verdict.age = now - one.state_since;
+    verdict.is_ended_soon = options_.is_elastic;
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "rueda/base/check.h"
+#include "rueda/base/stopped.h"
 #include "rueda/control/mismatch.h"
 #include "rueda/control/verdict.h"
 
@@ -48,12 +49,17 @@ std::string lost_after() {
   return "; training goes on if this ends before RUEDA_PEER_TIMEOUT_SECONDS have passed";
 }
 
+std::string end_of_stopped(const Verdict& verdict) {
+  if (!verdict.is_ended_soon) return "RUEDA_PEER_TIMEOUT_SECONDS it counts as lost";
+  return std::to_string(kElasticStoppedTime / kSecond) +
+         " s rueda run ends it, because the job is elastic and goes on without it";
+}
+
 std::string text_of(const Verdict& verdict) {
   switch (verdict.fault) {
     case Fault::kStopped:
       return "its process has been stopped by a signal for " + seconds(verdict.age) +
-             "; `kill -CONT` with its pid continues it, and after RUEDA_PEER_TIMEOUT_SECONDS it counts as "
-             "lost";
+             "; `kill -CONT` with its pid continues it, and after " + end_of_stopped(verdict);
     case Fault::kDebugger:
       return "a debugger has held its process for " + seconds(verdict.age) +
              "; after RUEDA_PEER_TIMEOUT_SECONDS it counts as lost";

@@ -60,6 +60,7 @@ struct Verdict {
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
   Agent agent = Agent::kUnknown;   // kUnreachable: of its host
+  bool is_ended_soon = false;      // kStopped: by the launcher of an elastic job
   Rank other_end = -1;             // kCutLink: the two hosts, each named by its first rank: `rank` and this
 };
 // Whether the stacks of the rank say more: it runs, and others wait for it.

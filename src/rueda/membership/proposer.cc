@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rueda/base/counted.h"
+
 namespace rueda::membership {
 namespace {
 
@@ -18,6 +20,11 @@ std::vector<Member> by_host(std::vector<Member> members) {
     members.erase(members.begin(), rest);
   }
   return sorted;
+}
+
+std::string excluded(int64_t view, const std::string& why) {
+  return "this process was excluded from view " + std::to_string(view) + " of the job, because " + why +
+         "; it has to end.";
 }
 
 std::string in_seconds(Nanos time) { return std::to_string(time / kSecond) + " s"; }
@@ -46,12 +53,64 @@ void Proposer::on_ready(const Ready& ready, Nanos now) {
   if (std::ranges::find(arrivals_, ready.uid) == arrivals_.end()) arrivals_.push_back(ready.uid);
   if (is_member && waiting_since_ == 0) waiting_since_ = now;
   refuse_others_state(ready);
+  leave_out_silent();
+  leave_out_cut_off();
 }
 
 void Proposer::on_gone(const Uid& uid, Nanos now) {
   gone_.insert(uid);
   ready_.erase(uid);
   if (view_.rank_of(uid) >= 0 && waiting_since_ == 0) waiting_since_ = now;
+  leave_out_silent();
+  leave_out_cut_off();
+}
+
+void Proposer::on_silent(const Uid& uid) {
+  if (!silent_.insert(uid).second || waiting_since_ == 0) return;
+  leave_out_silent();
+  leave_out_cut_off();
+}
+
+// What the members that are ready say about others that are not gone.
+std::vector<Cut> Proposer::cuts() const {
+  std::vector<Cut> cuts;
+  for (const Member& one : view_.members)
+    if (is_ready(one) && !gone_.contains(ready_.at(one.uid).cut_from))
+      cuts.emplace_back(one.uid, ready_.at(one.uid).cut_from);
+  return cuts;
+}
+
+// Members that neither the launcher nor another member can reach. All of them must be of that kind, so that
+// those that can be reached are waited for.
+void Proposer::leave_out_silent() {
+  const std::vector<Uid> missing = awaited();
+  std::set<std::string> hosts;  // that a member is cut off from
+  for (const auto& [one, other] : cuts())
+    if (const Rank rank = view_.rank_of(other); rank >= 0)
+      hosts.insert(view_.members[static_cast<size_t>(rank)].host);
+  const auto is_out = [&](const Uid& uid) {
+    return silent_.contains(uid) &&
+           hosts.contains(view_.members[static_cast<size_t>(view_.rank_of(uid))].host);
+  };
+  if (missing.empty() || !std::ranges::all_of(missing, is_out)) return;
+  for (const Uid& uid : missing) {
+    gone_.insert(uid);
+    news_.emplace_back(uid, excluded(view_.number + 1, "its host could not be reached"));
+  }
+}
+
+// Once all have been heard. Those that cannot reach one another cannot form a view, though all are alive.
+void Proposer::leave_out_cut_off() {
+  if (waiting_since_ == 0 || !are_all_heard()) return;
+  std::vector<Member> ready;
+  for (const Member& one : view_.members)
+    if (is_ready(one)) ready.push_back(one);
+  for (const Uid& uid : left_out(ready, cuts())) {
+    gone_.insert(uid);
+    ready_.erase(uid);
+    cut_off_.insert(uid);
+    news_.emplace_back(uid, excluded(view_.number + 1, "its host cannot reach those of the others"));
+  }
 }
 
 // The state of the members is that of the job; one that joins must have the same. What members have said last
@@ -100,7 +159,7 @@ std::vector<Member> Proposer::candidates() const {
     if (is_ready(one) && (do_leavers_stay || !leaving_.contains(one.uid)))
       list.push_back({.uid = one.uid, .host = one.host, .commit = ready_.at(one.uid).commit});
   for (const Ready& one : joiners())
-    if (rules_.most == 0 || std::ssize(list) < rules_.most)
+    if (has_room(std::ssize(list)))
       list.push_back({.uid = one.uid, .host = one.host, .commit = kNoCommit, .is_new = true});
   return list;
 }
@@ -142,9 +201,9 @@ std::string Proposer::verdict(Nanos now) const {
   const auto size = std::ssize(candidates());
   if (now - waiting_since_ < rules_.timeout || size >= rules_.least) return {};
   return "Timed out waiting for minimum number of slots to become available. For " +
-         in_seconds(rules_.timeout) + " there were " + std::to_string(size) +
-         " processes, and there must be enough resources to run at least " + std::to_string(rules_.least) +
-         " Horovod processes (--min-np); --elastic-timeout gives them longer";
+         in_seconds(rules_.timeout) + (size == 1 ? " there was " : " there were ") +
+         counted(size, "process") + ", and there must be enough resources to run at least " +
+         std::to_string(rules_.least) + " Horovod processes (--min-np); --elastic-timeout gives them longer";
 }
 
 Nanos Proposer::deadline() const { return waiting_since_ == 0 ? 0 : waiting_since_ + rules_.timeout; }
@@ -161,7 +220,13 @@ std::vector<Uid> Proposer::awaited() const {
   return awaited;
 }
 
-bool Proposer::has_room() const { return rules_.most == 0 || view_.size() < rules_.most; }
+bool Proposer::has_ready_member() const {
+  return std::ranges::any_of(view_.members, [this](const Member& one) { return is_ready(one); });
+}
+
+bool Proposer::has_room(std::ptrdiff_t members) const {
+  return rules_.most == 0 || members < rules_.most + more_;
+}
 
 bool Proposer::wants_change() const {
   if (view_.number == 0) return false;

@@ -85,6 +85,7 @@ Bytes encode(const Ready& ready) {
   writer.put(ready.after);
   writer.put(ready.commit);
   writer.put_string(ready.digest);
+  writer.put_string(ready.cut_from);
   return std::move(writer).take();
 }
 
@@ -113,6 +114,7 @@ Result<Ready> decode_ready(std::span<const std::byte> bytes) {
   ready.after = reader.get<int64_t>();
   ready.commit = reader.get<Commit>();
   ready.digest = reader.get_string(kMaxDigestBytes);
+  ready.cut_from = reader.get_string(kMaxUidBytes);
   const bool is_whole = reader.is_ok() && reader.is_at_end();
   if (!is_whole || ready.uid.empty() || ready.after < 0 || ready.commit < kNoCommit)
     return malformed("a member that is ready");

@@ -59,6 +59,7 @@ struct Ready {
   int64_t after = 0;  // 0: it has never belonged to one
   Commit commit = kNoCommit;
   std::string digest;  // of the names, shapes and types of its state; empty: it does not say
+  Uid cut_from{};      // a member whose host acknowledged nothing to this one; empty: none
   bool operator==(const Ready&) const = default;
 };
 

@@ -25,7 +25,6 @@
 #include "rueda/runtime/static_sets.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/status/job_news.h"
-#include "rueda/trace/record_file.h"
 
 namespace rueda::runtime {
 namespace {
@@ -291,7 +290,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   Result<store::World> detected = store::detect_world(get_env, store::read_ancestry());
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
-  Config config = parsed.is_ok() ? parsed.value() : Config{};
+  const Config config = parsed.is_ok() ? parsed.value() : Config{};
   const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
   std::optional<MpiWorld> mpi;
   if (config.cpu_operations == "mpi" || options.communicator) {
@@ -304,10 +303,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World world = options.seat ? options.seat(completed.value()) : completed.value();
-  if (world.is_elastic) {
-    point.enter_view(world.view);
-    config.timeline = trace::timeline_of_view(config.timeline, world.view);
-  }
+  if (world.is_elastic) point.enter_view(world.view);
   apply_log_settings(config, world.rank);
   if (!world.warning.empty()) RUEDA_LOG(kWarning, world.warning);
 

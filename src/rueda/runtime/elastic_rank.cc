@@ -21,7 +21,8 @@ std::string text_of(const store::GetEnv& get_env, const char* name) {
 
 Status launcher_gone(const Status& why) {
   return {Code::kPeerLost,
-          "the launcher of this elastic job has ended, so there is no next view: " + why.why};
+          "the launcher of this elastic job has ended or cannot be reached, so there is no next view: " +
+              why.why};
 }
 
 }  // namespace
@@ -74,7 +75,10 @@ Status ElasticRank::join(RendezvousPoint& point, store::World world, const std::
     (void)membership_->on_view(first.value());
   }
   is_spent_ = true;
-  const membership::Ready ready = membership_->leave(request.commit, request.digest);
+  membership::Ready ready = membership_->leave(request.commit, request.digest);
+  if (const membership::View* const left = membership_->view(); left != nullptr && cut_from_ >= 0)
+    if (std::cmp_less(cut_from_, left->members.size()))
+      ready.cut_from = left->members[static_cast<size_t>(cut_from_)].uid;
   const Bytes raw = encode(ready);
   const std::string_view text(reinterpret_cast<const char*>(raw.data()), raw.size());
   if (Status s = store.set(membership::ready_key(uid()), text, Deadline::after(kReply)); !s.is_ok())
@@ -90,6 +94,7 @@ Status ElasticRank::join(RendezvousPoint& point, store::World world, const std::
   if (membership_->on_view(view.value()) != membership::Membership::Outcome::kInstalled)
     return {Code::kInternal, "the launcher named view " + number + ", to which this process does not belong"};
   is_spent_ = false;
+  cut_from_ = -1;
   return Status::ok();
 }
 

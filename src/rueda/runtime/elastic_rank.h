@@ -29,7 +29,11 @@ class ElasticRank {
   // The next init has to wait for a view: this process belongs to none, or its epoch there has failed.
   [[nodiscard]] bool must_join() const;
   // An epoch of this view, or an init in it, has failed. Another one cannot succeed.
-  void spend() { is_spent_ = true; }
+  // cut_from: the rank whose host acknowledged nothing; -1: none.
+  void spend(Rank cut_from = -1) {
+    is_spent_ = true;
+    cut_from_ = cut_from;
+  }
   // Not in an epoch. Returns when this process belongs to the next view.
   Status join(RendezvousPoint& point, store::World world, const std::string& interface,
               const JoinRequest& request);
@@ -47,6 +51,7 @@ class ElasticRank {
   std::optional<membership::Membership> membership_;
   bool is_in_first_ = false;  // it belongs to view 1, which it need not know
   bool is_spent_ = false;
+  Rank cut_from_ = -1;  // in the view to which it belongs
   Nanos timeout_ = 600 * kSecond;
 };
 

@@ -74,6 +74,7 @@ class Engine final : private Work {
   [[nodiscard]] Status health() const { return operations_.closed_with(); }
   // The rank whose loss ended this epoch, as all ranks have been told, or -1.
   [[nodiscard]] Rank lost_rank() const { return actions_.lost_rank(); }
+  [[nodiscard]] Rank cut_from() const { return actions_.cut_from(); }  // FailureDetector::End
 
   [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] Operations& operations() { return operations_; }

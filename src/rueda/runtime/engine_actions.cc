@@ -77,6 +77,7 @@ void EngineActions::carry_out(const FailureDetector::End& end) {
   if (parts_.shutdown.is_closed()) return;
   parts_.shutdown.close();
   lost_rank_ = end.lost;
+  cut_from_ = end.cut_from;
   // All ranks were told to end. They need not do it at the same time.
   if (end.why.code == Code::kPeerLost && status::is_being_ended(parts_.session.stop_file)) {
     RUEDA_LOG(kInfo, "The job is being ended: " + end.why.why);

@@ -43,6 +43,7 @@ class EngineActions {
   [[nodiscard]] Status shut_down_status() const;
   // The rank whose loss ended this epoch, or -1. Any thread.
   [[nodiscard]] Rank lost_rank() const { return lost_rank_; }
+  [[nodiscard]] Rank cut_from() const { return cut_from_; }  // FailureDetector::End; any thread
 
  private:
   void carry_out(const FailureDetector::Ping& ping);
@@ -55,7 +56,7 @@ class EngineActions {
   void tell_end(const FailureDetector::End& end);
 
   Parts parts_;
-  std::atomic<Rank> lost_rank_{-1};
+  std::atomic<Rank> lost_rank_{-1}, cut_from_{-1};
 };
 
 }  // namespace rueda::runtime

@@ -95,7 +95,8 @@ FailureDetector::End FailureDetector::lost(Rank rank, const std::string& why) co
   if (loss_of(reason) == kUnreachable) reason += control::what_agent_tells(agent_of_(rank));
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
           .lost = rank,
-          .loss = loss_of(reason)};
+          .loss = loss_of(reason),
+          .cut_from = loss_of(reason) == kUnreachable ? rank : -1};
 }
 
 void FailureDetector::host_silence(Rank of, std::optional<Nanos> silence, Nanos now) {
@@ -197,7 +198,11 @@ FailureDetector::Actions FailureDetector::on_abort(Rank from, const control::Abo
   }
   // The text names the culprit already.
   const Rank lost = names_a_rank ? abort.lost : -1;
-  return {End{.why = {abort.code, abort.why}, .lost = lost, .tells_above = false}};
+  const bool is_cut = suspect_ >= 0 && loss_of(loss_reason(suspect_, suspect_reason_)) == kUnreachable;
+  return {End{.why = {abort.code, abort.why},
+              .lost = lost,
+              .tells_above = false,
+              .cut_from = is_cut ? suspect_ : -1}};
 }
 
 // A channel between two ranks broke. A sign of life from the suspect tells whether it was lost or

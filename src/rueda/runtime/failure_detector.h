@@ -54,6 +54,8 @@ class FailureDetector {
     // What became of it: "dead", "unreachable", "silent", "stopped", "in a debugger" or "broken connection".
     // Empty: nothing was lost, or another rank has said it.
     std::string_view loss = {};
+    // The rank whose host acknowledges nothing to this one, as it has seen itself; -1: none.
+    Rank cut_from = -1;
   };
   using Action = std::variant<Ping, Probe, Answer, Clock, Report, End>;
   using Actions = std::vector<Action>;

@@ -32,8 +32,11 @@ constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channe
 Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me)
     : me_(me), timeline_(timeline ? std::move(timeline) : trace::make_timeline()) {}
 
-Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on) {
+Status Recording::start(const std::string& given, bool mark_cycles, bool goes_on) {
   const std::lock_guard lock(mutex_);
+  const std::string path = trace::path_of_view(given, view_);
+  if (path != given && path != path_ && me_ == kCoordinator)
+    RUEDA_LOG(kWarning, "The timeline of view " + std::to_string(view_) + " is written to " + path + ".");
   if (path == path_) return Status::ok();
   if (!path_.empty()) {
     RUEDA_LOG(kWarning, "The timeline " + path_ + " ends here, because " + path + " is started.");
@@ -74,6 +77,7 @@ void Recording::begin_epoch(const Session& session) {
   flight_record_ = session.config.flight_record;
   watch(session.config.flight_record_signal);
   world_size_ = session.size();
+  view_ = session.view;
   for (Rank rank = 0; rank < world_size_; ++rank)
     if (!are_on_one_host(*session.all, rank, 0)) elsewhere_.push_back(rank);
   const PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];

@@ -46,6 +46,7 @@ class Recording {
 
   Rank me_;
   Rank world_size_ = 1;
+  int64_t view_ = 0;             // of an elastic job
   std::vector<Rank> elsewhere_;  // on other hosts than rank 0
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;

@@ -47,17 +47,22 @@ class ElasticBoard {
   [[nodiscard]] int64_t commit() const { return words_->commit.load(std::memory_order_acquire); }
   // Of a proposal: 0: no answer yet, 1: it was seen in time, -1: too late.
   [[nodiscard]] int answer(uint16_t round) const;
+  [[nodiscard]] bool wants_to_leave() const { return words_->wants_to_leave.load(std::memory_order_acquire); }
 
   // The process.
   // It holds this commit. Waits, for so long at most, if members are about to leave at this commit.
   void committed(int64_t commit, Nanos at_most);
   [[nodiscard]] ViewChange read() const;
+  // It was told to leave the job, and does so at a commit. Returns false if it has said so before. May be
+  // called by a signal handler.
+  bool ask_to_leave() { return !words_->wants_to_leave.exchange(true, std::memory_order_acq_rel); }
 
  private:
   struct Words {
     std::atomic<uint64_t> change;    // round, phase, flags and commit: see pack()
     std::atomic<int64_t> commit;     // of the process
     std::atomic<uint32_t> answered;  // round * 2 + (1: in time)
+    std::atomic<bool> wants_to_leave;
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 

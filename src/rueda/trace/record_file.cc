@@ -16,14 +16,6 @@ std::string record_path(const std::string& timeline, Rank rank) {
   return timeline + ".rank" + std::to_string(rank) + ".rec";
 }
 
-std::string timeline_of_view(const std::string& timeline, int64_t view) {
-  if (view <= 1 || timeline.empty() || timeline == "DYNAMIC") return timeline;
-  const size_t name = timeline.rfind('/') == std::string::npos ? 0 : timeline.rfind('/') + 1;
-  const size_t dot = timeline.rfind('.');
-  const size_t end = dot == std::string::npos || dot <= name ? timeline.size() : dot;
-  return timeline.substr(0, end) + ".view" + std::to_string(view) + timeline.substr(end);
-}
-
 Status write_whole(const std::string& path, std::span<const std::span<const RecordSlot>> parts) {
   struct stat there {};
   if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))  // it would be replaced by a file

@@ -16,10 +16,6 @@ namespace rueda::trace {
 // Where a rank records beside the timeline of the job: "t.json" -> "t.json.rank3.rec".
 std::string record_path(const std::string& timeline, Rank rank);
 
-// The timeline of a view of an elastic job: "t.json" -> "t.view3.json". Ranks change from view to view, so
-// each has files of its own. The first one has the name that the user gave.
-std::string timeline_of_view(const std::string& timeline, int64_t view);
-
 // Writes a file that appears at its path when it is whole. If that fails, what was there stays. Refuses a
 // file that another process is writing; not for one that this process writes, whose lock it would end.
 Status write_whole(const std::string& path, std::span<const std::span<const RecordSlot>> parts);

@@ -29,6 +29,13 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
          list_first(ranks, kMaxListed, [](Rank rank) { return std::to_string(rank); });
 }
 
+// Where the ending of the file's name begins: ".json".
+size_t ending_of(const std::string& path) {
+  const size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos || dot <= name ? path.size() : dot;
+}
+
 class FileTimeline : public Timeline {
  public:
   using Timeline::stop;
@@ -188,6 +195,12 @@ class FileTimeline : public Timeline {
 };
 
 }  // namespace
+
+std::string path_of_view(const std::string& path, int64_t view) {
+  if (view <= 1) return path;
+  std::string named = path;
+  return named.insert(ending_of(path), ".view" + std::to_string(view));
+}
 
 std::unique_ptr<Timeline> make_timeline() { return std::make_unique<FileTimeline>(); }
 

@@ -25,6 +25,10 @@ struct TimelineOptions {
   bool goes_on = false;           // if this timeline has written the file before: append, on the same clock
 };
 
+// In elastic jobs each view has a file of its own, because its ranks are others and rank 0 may be another
+// process: "trace.view2.json" instead of "trace.json". The first view keeps the name.
+std::string path_of_view(const std::string& path, int64_t view);
+
 class Timeline : public TraceSink {
  public:
   // Rank 0 also opens the trace. Fails with kUnavailable if it cannot, naming path and cause, and records
