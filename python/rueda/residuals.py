@@ -23,7 +23,7 @@ def save(names: Sequence[str] | None = None, process_set: int = 0) -> bytes:
     buffer = (c_char * max(0, size))()
     if size < 0 or _core.save_residuals(process_set, array, count, buffer, size) < 0:
         raise_refused(_core.INVALID_ARGUMENT)
-    return buffer.raw
+    return bytes(buffer.raw)
 
 
 def load(saved: bytes) -> None:
