@@ -1,106 +1,117 @@
 """One training of the convergence check, started on every rank by run.py beside it.
 
-The model and the data are those of examples/pytorch/fashion_mnist.py. A seed chooses the first weights and
-the order of the images, for every method alike. Rank 0 writes the test accuracy as JSON.
+A seed chooses the first weights and the order of the data, for every method alike. Each rank is a host of its
+own, so that wire types encode what travels. Rank 0 writes the figure of the task as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
+import os
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict
 
 import torch
-from torch.nn.functional import cross_entropy
+from tasks import TASKS
 
 import rueda.torch as hvd
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "examples" / "pytorch"))
-import fashion_mnist  # noqa: E402 (found beside the examples)
-
-Wrap = Callable[[torch.optim.Optimizer, torch.nn.Module, int], Any]
+Wrap = Callable[[torch.optim.Optimizer, torch.nn.Module, argparse.Namespace], Any]
 
 
 def names(model: torch.nn.Module) -> Any:
     return model.named_parameters()
 
 
-def compressed(compression: Any) -> Wrap:
-    """Gradients of all ranks, by a compressor with state. compression: makes one."""
-    return lambda o, m, every: hvd.DistributedOptimizer(o, names(m), compression=compression())
+def compressed(make: Callable[[argparse.Namespace], Any]) -> Wrap:
+    """Gradients of all ranks, through a compressor."""
+    return lambda o, m, args: hvd.DistributedOptimizer(o, names(m), compression=make(args))
 
 
-# Those that take one step with the gradients of all ranks; their learning rate grows with the ranks.
+# Those that take one step with the gradients of all ranks.
 TOGETHER: Dict[str, Wrap] = {
-    "plain": lambda o, m, every: hvd.DistributedOptimizer(o, names(m)),
-    "cross-step": lambda o, m, every: hvd.DistributedOptimizer(o, names(m), cross_step=True, model=m),
-    "fp16": lambda o, m, every: hvd.DistributedOptimizer(o, names(m), compression=hvd.Compression.fp16),
-    "powersgd": compressed(lambda: hvd.PowerSGD(rank=4)),
-    "powersgd-1": compressed(lambda: hvd.PowerSGD(rank=1)),
-    "powersgd-late": compressed(lambda: hvd.PowerSGD(rank=4, start_after=100)),
-    "topk": compressed(lambda: hvd.TopK(ratio=0.01)),
-    "topk-late": compressed(lambda: hvd.TopK(ratio=0.01, start_after=100)),
+    "plain": lambda o, m, args: hvd.DistributedOptimizer(o, names(m)),
+    "cross-step": lambda o, m, args: hvd.DistributedOptimizer(o, names(m), cross_step=True, model=m),
+    "bf16": compressed(lambda args: hvd.Compression.bf16),
+    "fp16": lambda o, m, args: hvd.DistributedOptimizer(o, names(m)),  # RUEDA_WIRE: see main
+    "fp16-cast": compressed(lambda args: hvd.Compression.fp16),
+    "int8": compressed(lambda args: hvd.Compression.int8),
+    "powersgd": compressed(lambda args: hvd.PowerSGD(rank=4)),
+    "powersgd-1": compressed(lambda args: hvd.PowerSGD(rank=1)),
+    "powersgd-late": compressed(lambda args: hvd.PowerSGD(rank=4, start_after=args.start_after)),
+    "topk": compressed(lambda args: hvd.TopK(ratio=0.01)),
+    "topk-late": compressed(lambda args: hvd.TopK(ratio=0.01, start_after=args.start_after)),
     # The control of the compressors, which must lose.
-    "topk-starved": compressed(lambda: hvd.TopK(ratio=0.001, error_feedback=False)),
-    "sharded": lambda o, m, every: hvd.ShardedOptimizer(o, names(m), model=m),
+    "topk-starved": compressed(lambda args: hvd.TopK(ratio=0.001, error_feedback=False)),
+    "sharded": lambda o, m, args: hvd.ShardedOptimizer(o, names(m), model=m),
 }
 # Those whose ranks step alone most of the time. "silent" never communicates: the control that must lose.
 ALONE: Dict[str, Wrap] = {
-    "local": lambda o, m, every: hvd.LocalSGD(o, names(m), every=every),
-    "local-state": lambda o, m, every: hvd.LocalSGD(o, names(m), every=every, average_state=True),
-    "post-local": lambda o, m, every: hvd.LocalSGD(o, names(m), every=every, warmup_steps=10 * every),
-    "diloco": lambda o, m, every: hvd.DiLoCo(o, names(m), every=every),
-    "diloco-fp16": lambda o, m, every: hvd.DiLoCo(o, names(m), every=every, compression=hvd.Compression.fp16),
-    "diloco-stream": lambda o, m, every: hvd.DiLoCo(o, names(m), every=every, fragments=4, overlap=True),
-    "silent": lambda o, m, every: o,
+    "local": lambda o, m, args: hvd.LocalSGD(o, names(m), every=args.every),
+    "local-state": lambda o, m, args: hvd.LocalSGD(o, names(m), every=args.every, average_state=True),
+    "post-local": lambda o, m, args: hvd.LocalSGD(
+        o, names(m), every=args.every, warmup_steps=args.total_steps // 2
+    ),
+    "diloco": lambda o, m, args: hvd.DiLoCo(o, names(m), every=args.every),
+    "diloco-fp16": lambda o, m, args: hvd.DiLoCo(
+        o, names(m), every=args.every, compression=hvd.Compression.fp16
+    ),
+    "diloco-int8": lambda o, m, args: hvd.DiLoCo(
+        o, names(m), every=args.every, compression=hvd.Compression.int8
+    ),
+    "diloco-stream": lambda o, m, args: hvd.DiLoCo(o, names(m), every=args.every, fragments=4, overlap=True),
+    "silent": lambda o, m, args: o,
 }
 
 
 def train(args: argparse.Namespace) -> float:
-    """The test accuracy."""
+    """The figure of the task."""
     torch.manual_seed(args.seed)
-    images, labels = (part[: args.images] for part in fashion_mnist.load(args.data, "train"))
-    model = fashion_mnist.make_model()
+    task = TASKS[args.task](args)
+    args.total_steps = task.steps
+    model = task.model()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    is_together = args.method in TOGETHER
-    lr = args.lr * hvd.size() if is_together else args.local_lr
-    sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    optimizer = {**TOGETHER, **ALONE}[args.method](sgd, model, args.every)
-    steps = args.epochs * -(-(len(images) // hvd.size()) // args.batch_size)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=steps)
-    for epoch in range(args.epochs):
-        order = 1000 * args.seed + epoch
-        for index in fashion_mnist.my_batches(len(images), args.batch_size, order):
-            optimizer.zero_grad()
-            cross_entropy(model(images[index]), labels[index]).backward()
-            optimizer.step()
-            schedule.step()
+    inner = task.optimizer(model, args.method in TOGETHER)
+    optimizer = {**TOGETHER, **ALONE}[args.method](inner, model, args)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.rate)
+    for loss in task.losses(model):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        schedule.step()
     if hasattr(optimizer, "synchronize_parameters"):
         optimizer.synchronize_parameters()
-    return fashion_mnist.accuracy(model, fashion_mnist.load(args.data, "t10k"))
+    return task.figure(model)
+
+
+def be_a_host() -> None:
+    """Before init: this rank is the only one of its host."""
+    os.environ["RUEDA_HOSTNAME"] = f"host{os.environ['RUEDA_RANK']}"
+    os.environ["RUEDA_LOCAL_RANK"], os.environ["RUEDA_LOCAL_SIZE"] = "0", "1"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="one training of the convergence check")
+    parser.add_argument("--task", choices=TASKS, required=True)
     parser.add_argument("--method", choices=[*TOGETHER, *ALONE], required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--images", type=int, required=True)
-    parser.add_argument("--epochs", type=int, required=True)
-    parser.add_argument("--every", type=int, required=True)
-    parser.add_argument("--batch-size", type=int, required=True)
-    parser.add_argument("--lr", type=float, required=True)
-    parser.add_argument("--local-lr", type=float, required=True)
+    for name in ("seed", "images", "epochs", "steps", "every", "start-after", "batch-size", "sequences"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    for name in ("lr", "local-lr"):
+        parser.add_argument(f"--{name}", type=float, required=True)
+    for name in ("report", "data"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    be_a_host()
+    if args.method == "fp16":
+        os.environ["RUEDA_WIRE"] = "fp16"
     hvd.init()
-    reached = train(args)
+    started = time.perf_counter()
+    figure = train(args)
     if hvd.rank() == 0:
-        args.report.write_text(json.dumps({"accuracy": reached}))
+        args.report.write_text(json.dumps({"figure": figure, "seconds": time.perf_counter() - started}))
     hvd.shutdown()
 
 

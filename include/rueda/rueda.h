@@ -279,6 +279,18 @@ RUEDA_API void rueda_forget(int64_t prepared);
  * such tensor is in flight. factor: positive and finite. */
 RUEDA_API int rueda_rescale_residuals(double factor);
 
+/* What this rank has kept of tensors with a wire type, as bytes for a checkpoint of this rank. names: `count`
+ * full names of tensors of a process set; null: everything, of all sets. Writes at most `size` bytes to `out`
+ * and returns how many there are, or a negative status: RUEDA_INVALID_ARGUMENT while operations are in
+ * flight. */
+RUEDA_API int64_t rueda_save_residuals(int32_t process_set, const char* const* names, int32_t count,
+                                       void* out, int64_t size);
+/* Puts back what rueda_save_residuals has written on this rank, to the bit: the tensors for which it was
+ * asked then have what they had, or nothing; if it was asked for everything, all others have nothing. Where
+ * the members of the process set or their hosts are others now, residuals are dropped, and the log says so.
+ * RUEDA_INVALID_ARGUMENT, and nothing changes, while operations are in flight or if the bytes are no such. */
+RUEDA_API int rueda_load_residuals(const void* data, int64_t size);
+
 /* 1: done, successfully or not; 0: pending; -1: unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
 /* Waits at most timeout_s seconds. Negative: until the operation ends; the engine ends every operation when a

@@ -232,6 +232,10 @@ set_python_stacks = _typed(fast, "set_python_stacks", c_int, POINTER(PythonStack
 
 mark_step = _typed(fast, "mark_step", None, c_int64)
 rescale_residuals = _typed(fast, "rescale_residuals", c_int, c_double)
+save_residuals = _typed(
+    fast, "save_residuals", c_int64, c_int32, POINTER(c_char_p), c_int32, c_void_p, c_int64
+)
+load_residuals = _typed(fast, "load_residuals", c_int, c_char_p, c_int64)
 mark_input = _typed(fast, "mark_input", None, c_int64)
 begin_input = _typed(fast, "begin_input", None)
 

@@ -113,14 +113,20 @@ class Exchange:
     """What a compressor with state wants to travel next: tensors, each with the end of its name.
 
     They are combined in place as the optimizer combines gradients (summed or averaged), or gathered: then
-    each has one row, and the rows of all ranks come back in rank order.
+    each has one row, and the rows of all ranks come back in rank order. `beside`: tensors that are combined
+    beside gathered ones; they come back before those.
     """
 
     tensors: Sequence[tuple[str, Any]]
     is_gathered: bool = False
+    beside: Sequence[tuple[str, Any]] = ()
 
 
-class StatefulCompressor(abc.ABC):
+class KeepsState:
+    """What compressors with state are, whether they keep it themselves or give it to an optimizer."""
+
+
+class StatefulCompressor(KeepsState, abc.ABC):
     """Base of compressors that keep something of each tensor from step to step: pass an object of a subclass
     as `compression` of DistributedOptimizer. State belongs to names of tensors, not to buckets.
     """
@@ -146,14 +152,14 @@ class StatefulCompressor(abc.ABC):
         if that is of another compressor.
         """
 
-    def check_state(self, state: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:  # noqa: B027
+    def check_state(self, state: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
         """Raises ValueError unless load_state_dict would take the state, for tensors of these shapes."""
 
     def shared_state(self) -> dict[str, Any]:
         """The part of state_dict() that must be equal on all ranks, for broadcast_optimizer_state."""
         return {}
 
-    def load_shared_state(self, state: dict[str, Any]) -> None:  # noqa: B027
+    def load_shared_state(self, state: dict[str, Any]) -> None:
         """Takes what shared_state() returned on another rank."""
 
     def belong_to(self, owner: object) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
-from rueda.compression import StatefulCompressor
+from rueda.compression import KeepsState
 from rueda.numbering import numbers
 from rueda.policy import check_factors, check_name, number_of, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
@@ -265,10 +265,11 @@ def rescale_residuals(factor: float) -> None:
 
 def check_compression(compression: Any) -> None:
     """Raises ValueError for anything that cannot compress, such as the name of a compression."""
-    if isinstance(compression, StatefulCompressor):
+    if isinstance(compression, KeepsState):
         raise ValueError(
-            f"compression={compression!r} keeps state of each gradient, for which only PyTorch's "
-            "DistributedOptimizer has a place; use one of Compression.none, .fp16, .bf16 and .int8 here."
+            f"compression={compression!r} keeps state of each gradient, for which only the "
+            "DistributedOptimizer of PyTorch, JAX and Keras has a place; use one of Compression.none, "
+            ".fp16, .bf16 and .int8 here."
         )
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(

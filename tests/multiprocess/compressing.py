@@ -1,11 +1,12 @@
 """Parameters whose gradients tests choose, and compressors of one process to compare with."""
 
-import math
-
-import numpy
+import compression_models
 import torch
+from compression_models import step_of_powersgd
 
 import rueda.torch as hvd
+
+__all__ = ["step_of_powersgd"]  # beside what is defined here
 
 SHAPES = {"matrix": (12, 10), "kernel": (6, 4, 3, 3), "vector": (5,), "square": (9, 9)}
 
@@ -54,40 +55,9 @@ def equal_everywhere(tensor):
     return all(torch.equal(row.view(torch.uint8), rows[0].view(torch.uint8)) for row in rows)
 
 
-class ModelOfTopK:
-    """Top-k with feedback of all ranks in one process, in float32 and in rank order, by numpy's sort."""
-
-    def __init__(self, ratio, ranks, divisor):
-        self.ratio, self.ranks, self.divisor = ratio, ranks, divisor
-        self.residuals = {}
+class ModelOfTopK(compression_models.ModelOfTopK):
+    """With tensors of PyTorch."""
 
     def reduce(self, name, gradients):
-        """The result and whether it is finite. gradients: of every rank."""
-        before = self.residuals.get(name, [numpy.zeros(gradients[0].numel(), numpy.float32)] * self.ranks)
-        total = numpy.zeros(gradients[0].numel(), numpy.float32)
-        after = []
-        for gradient, residual in zip(gradients, before):
-            values = gradient.numpy().ravel() + residual
-            count = math.ceil(self.ratio * len(values))
-            # What is no number counts as the largest.
-            size = numpy.where(numpy.isnan(values), numpy.inf, numpy.abs(values))
-            chosen = numpy.argsort(-size, kind="stable")[:count]
-            total[chosen] += values[chosen]
-            values[chosen] = 0
-            after.append(values)
-        total /= numpy.float32(self.divisor)
-        if numpy.isfinite(total).all():
-            self.residuals[name] = after
-        return torch.from_numpy(total).view(gradients[0].shape)
-
-
-def step_of_powersgd(matrices, q):
-    """One step in float64 for the mean of the matrices of all ranks: the result, what each has not sent, and
-    the next Q. q: [columns, rank].
-    """
-    q, _ = numpy.linalg.qr(q)
-    p, _ = numpy.linalg.qr(sum(matrix @ q for matrix in matrices))
-    shares = [matrix.T @ p for matrix in matrices]
-    mean = sum(shares) / len(matrices)
-    unsent = [matrix - p @ share.T for matrix, share in zip(matrices, shares)]
-    return p @ mean.T, unsent, mean
+        total, _ = super().reduce(name, [gradient.numpy() for gradient in gradients])
+        return torch.from_numpy(total)

@@ -201,3 +201,93 @@ def test_bitwise_and_the_setting_end_init():
 
 def test_a_rank_that_has_joined_makes_sums_exact():
     run(JOIN, "01")
+
+
+MADE = """
+hvd.init()
+def wrap(net, wrapper=hvd.DistributedOptimizer, **options):
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    return wrapper(sgd, net.named_parameters(), compression=hvd.Compression.int8, **options)
+
+double = torch.nn.Linear(40, 40).double()
+for wrapper, options in ((hvd.DistributedOptimizer, {}), (hvd.DiLoCo, {"every": 2})):
+    said = refusal(lambda: wrap(double, wrapper, **options))
+    assert "encodes gradients of float32 in host memory, but that of weight is float64" in said, said
+for op, name in ((hvd.Min, "Min"), (hvd.Adasum, "Adasum")):
+    said = refusal(lambda: wrap(torch.nn.Linear(40, 40), op=op))
+    assert f"int8: op is '{name}', but it must be one of Average, Sum" in said, said
+"""
+
+RESUMED = """
+hvd.init()
+import time
+from rueda.elastic.state import ObjectState
+
+def start(seed=0):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 30))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    return net, hvd.DistributedOptimizer(optimizer, net.named_parameters(), compression=hvd.Compression.int8)
+
+def train(net, optimizer, steps):
+    for step in steps:
+        x = torch.randn(32, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+        optimizer.zero_grad()
+        (net(x) - x[:, :30]).square().mean().backward()
+        optimizer.step()
+    return torch.cat([one.detach().flatten() for one in net.parameters()]).clone()
+
+wanted = train(*start(), range(10))
+net, optimizer = start()
+hvd.shutdown()
+hvd.init()  # without residuals, as a new process
+net, optimizer = start()
+train(net, optimizer, range(5))
+saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
+torch.save(saved, f"{os.environ['FOLDER']}/{rank}.pt")
+assert len(saved["optimizer"]["residuals"]) > 4000
+state = ObjectState(hvd.broadcast_object, hvd.rank, step=5)
+state.save()
+after = train(net, optimizer, range(5, 10))
+assert torch.equal(after, wanted)
+
+# A rollback within the epoch, and a new epoch, with and without what was saved.
+for is_new, has_residuals in ((False, True), (True, True), (True, False)):
+    if is_new:
+        hvd.shutdown()
+        hvd.init()
+    net, optimizer = start()
+    saved = torch.load(f"{os.environ['FOLDER']}/{rank}.pt")
+    if not has_residuals:
+        del saved["optimizer"]["residuals"]
+    net.load_state_dict(saved["net"])
+    optimizer.load_state_dict(saved["optimizer"])
+    if not is_new:
+        state.restore()  # of the whole rank: the same moment
+    assert torch.equal(train(net, optimizer, range(5, 10)), wanted) == has_residuals
+
+# The state of another rank is another placement: dropped, and said.
+other = torch.load(f"{os.environ['FOLDER']}/{(rank + 1) % hvd.size()}.pt")["optimizer"]
+optimizer.load_state_dict(other)
+assert len(optimizer.state_dict()["residuals"]) < 1000
+if rank == 0:  # the others come when it has been refused
+    pending = hvd.allreduce_async(torch.ones(5000), name="pending")
+    assert "operations are in flight" in refusal(optimizer.state_dict)
+    open(f"{os.environ['FOLDER']}/refused", "w").close()
+else:
+    while not os.path.exists(f"{os.environ['FOLDER']}/refused"):
+        time.sleep(0.01)
+    pending = hvd.allreduce_async(torch.ones(5000), name="pending")
+hvd.synchronize(pending)
+damaged = {**optimizer.state_dict(), "residuals": torch.zeros(9, dtype=torch.uint8)}
+assert "not what was saved of residuals" in refusal(lambda: optimizer.load_state_dict(damaged))
+"""
+
+
+def test_what_cannot_be_encoded_is_refused_when_the_optimizer_is_made():
+    run(MADE, "01")
+
+
+@pytest.mark.parametrize("placement", ["01", "0011"])
+def test_a_run_that_was_interrupted_goes_on_to_the_bit(placement, tmp_path):
+    run(RESUMED, placement, FOLDER=str(tmp_path))

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <limits>
+
 namespace rueda::runtime {
 namespace {
 
@@ -48,6 +52,93 @@ TEST(ResidualStore, ForgetsARemovedSetAndNoOther) {
   EXPECT_EQ(attached(store, batch_of("grad", 1024, 0)).residual.sent[0], 2);
   EXPECT_EQ(attached(store, batch_of("grad", 1024, 1)).residual.sent[0], 0);
   EXPECT_EQ(attached(store, batch_of("grad", 1024, 2)).residual.sent[0], 2);
+}
+
+const ResidualStore::Wanted kEverything{.process_set = 0, .names = {}, .is_all = true};
+
+// Everything lies as it did, except for the sets that a test moves.
+Placements placed(uint64_t of_the_world, uint64_t of_others = 1) {
+  return [=](int32_t set) { return set == 0 ? of_the_world : of_others; };
+}
+
+TEST(ResidualStore, WhatWasSavedOfEverythingComesBackToTheBitAndNothingElseStays) {
+  ResidualStore store;
+  const backend::Segment grad = attached(store, batch_of("grad", 1000));
+  const backend::Segment other = attached(store, batch_of("grad", 3000, 1));
+  grad.residual.sent[999] = -0.0F;
+  grad.residual.owned[300] = 1e-40F;
+  other.residual.sent[2999] = std::numeric_limits<float>::quiet_NaN();
+  const Bytes saved = store.save(kEverything, placed(1));
+  grad.residual.sent[999] = 5;
+  grad.residual.sent[0] = 5;
+  other.residual.sent[2999] = 5;
+  attached(store, batch_of("new", 1000)).residual.sent[7] = 5;
+  const auto done = store.restore(saved, placed(1));
+  ASSERT_TRUE(done.is_ok()) << done.status().why;
+  EXPECT_EQ(done.value().tensors, 2);
+  EXPECT_EQ(std::bit_cast<uint32_t>(grad.residual.sent[999]), 0x80000000U) << "plans hold this memory";
+  EXPECT_EQ(grad.residual.sent[0], 0);
+  EXPECT_EQ(grad.residual.owned[300], 1e-40F);
+  EXPECT_TRUE(std::isnan(other.residual.sent[2999]));
+  EXPECT_EQ(attached(store, batch_of("new", 1000)).residual.sent[7], 0);
+
+  ResidualStore of_another_epoch;
+  ASSERT_TRUE(of_another_epoch.restore(saved, placed(1)).is_ok());
+  EXPECT_EQ(of_another_epoch.save(kEverything, placed(1)),
+            store.restore(saved, placed(1)).is_ok() ? saved : Bytes());
+}
+
+TEST(ResidualStore, WhatWasSavedOfSomeTensorsLeavesOthersAlone) {
+  ResidualStore store;
+  attached(store, batch_of("a", 1000)).residual.sent[1] = 1;
+  attached(store, batch_of("b", 1000)).residual.sent[1] = 2;
+  const Bytes saved = store.save({.process_set = 0, .names = {"a", "none"}, .is_all = false}, placed(1));
+  attached(store, batch_of("a", 1000)).residual.sent[1] = 3;
+  attached(store, batch_of("b", 1000)).residual.sent[1] = 4;
+  attached(store, batch_of("none", 1000)).residual.sent[1] = 5;
+  ASSERT_TRUE(store.restore(saved, placed(1)).is_ok());
+  EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent[1], 1);
+  EXPECT_EQ(attached(store, batch_of("b", 1000)).residual.sent[1], 4);
+  EXPECT_EQ(attached(store, batch_of("none", 1000)).residual.sent[1], 0) << "it had none";
+}
+
+TEST(ResidualStore, ResidualsOfAnotherPlacementAreDroppedAndCounted) {
+  ResidualStore store;
+  attached(store, batch_of("a", 1000)).residual.sent[1] = 1;
+  attached(store, batch_of("a", 1000, 1)).residual.sent[1] = 1;
+  const Bytes saved = store.save(kEverything, placed(1));
+  const auto done = store.restore(saved, placed(2));
+  ASSERT_TRUE(done.is_ok());
+  EXPECT_EQ(done.value().dropped, 1);
+  EXPECT_EQ(done.value().tensors, 1);
+  EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent[1], 0);
+  EXPECT_EQ(attached(store, batch_of("a", 1000, 1)).residual.sent[1], 1);
+  EXPECT_EQ(store.restore(saved, placed(0, 0)).value().dropped, 2) << "there are no such sets";
+}
+
+TEST(ResidualStore, AScaleThatNoCallHasAppliedIsSavedToo) {
+  ResidualStore store;
+  attached(store, batch_of("a", 1000)).residual.sent[1] = 1;
+  store.rescale(0.5);
+  const Bytes saved = store.save(kEverything, placed(1));
+  ResidualStore other;
+  other.rescale(8);
+  ASSERT_TRUE(other.restore(saved, placed(1)).is_ok());
+  EXPECT_EQ(attached(other, batch_of("a", 1000)).residual.sent[1], 0.5F);
+}
+
+TEST(ResidualStore, BytesThatAreCutOffOrChangedAreRefusedAndChangeNothing) {
+  ResidualStore store;
+  attached(store, batch_of("a", 1000)).residual.sent[1] = 1;
+  Bytes saved = store.save(kEverything, placed(1));
+  for (size_t size = 0; size < saved.size(); ++size)
+    EXPECT_FALSE(store.restore(std::span(saved).first(size), placed(1)).is_ok()) << size;
+  saved.push_back(std::byte{0});
+  EXPECT_FALSE(store.restore(saved, placed(1)).is_ok());
+  saved.pop_back();
+  saved[0] = std::byte{1};
+  EXPECT_FALSE(store.restore(saved, placed(1)).is_ok());
+  EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent[1], 1);
 }
 
 TEST(ResidualStore, NamesWithARunningNumberHaveNoResidualButOneOwner) {

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rueda import operations
+from rueda import epochs, operations, residuals
 from rueda.elastic import membership, pieces, transfer, wire
 from rueda.elastic.ledger import BaseLedger
 from rueda.elastic.membership import NO_COMMIT, View
@@ -41,6 +41,7 @@ class State:
         self._commit = NO_COMMIT  # the number of the newest commit that this process holds
         self._view: View | None = None
         self._checkpoints: list[tuple[Callable[[Any], Any], int]] = []
+        self._residuals = b""  # of wire types at the last commit: this rank's own, which no other gets
 
     # ---- what programs call ----
 
@@ -104,9 +105,20 @@ class State:
     def on_reset(self) -> None:
         """The job has a new view: forgets messages, then reset(), then the callbacks."""
         self._host_messages = HostMessages()
+        if self._view is None or self._view.commit == self._commit:
+            self._put_residuals_back()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
+
+    def _keep_residuals(self) -> None:
+        if epochs.current() != epochs.NONE:
+            self._residuals = residuals.save()
+
+    def _put_residuals_back(self) -> None:
+        """Between epochs there is no engine that could take them; on_reset() does it in the next one."""
+        if self._residuals and epochs.current() != epochs.NONE:
+            residuals.load(self._residuals)
 
     # ---- what subclasses define ----
 
@@ -175,10 +187,12 @@ class ObjectState(State):
     def save(self) -> None:
         """Keeps the current values."""
         self._saved_state = {name: self._as_saved(getattr(self, name)) for name in self._saved_state}
+        self._keep_residuals()
 
     def restore(self) -> None:
         """Gives the attributes the values that were kept last."""
         self._set_attrs()
+        self._put_residuals_back()
 
     def reset(self) -> None:
         """Ledgers share what is left of the epoch between the ranks of the new view."""

@@ -19,6 +19,7 @@ from rueda.jax.local_steps import DiLoCo, LocalSGD
 from rueda.jax.optimizer import DistributedOptimizer, distributed_value_and_grad
 from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
+from rueda.pure_compressors import PowerSGD, TopK
 
 _plugin.register()
 
@@ -29,6 +30,8 @@ __all__ = [
     "DistributedOptimizer",
     "HorovodInternalError",
     "LocalSGD",
+    "PowerSGD",
+    "TopK",
     "barrier",
     "distributed_value_and_grad",
     "join",

@@ -25,7 +25,7 @@ from rueda.process_sets import ProcessSet, global_process_set
 __all__ = ["allgather", "allreduce", "alltoall", "broadcast", "grouped_allreduce", "reducescatter"]
 
 
-def _describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
+def describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
     """A spec without names. Raises where this rank cannot take part."""
     epochs.require()
     set_id = operations.process_set_id(process_set, "Collective")
@@ -84,16 +84,28 @@ def _apply(tree: Any, name: str | None, spec: CollectiveSpec) -> Any:
     label = f"{WORDS[spec.what]} of {name or 'an array'}"
     encoded = [_encode(leaf, spec.what, label + path) for path, (_, leaf) in zip(paths, with_paths)]
     leaves, decoders = [array for array, _ in encoded], [decode for _, decode in encoded]
+    results = _collect(paths, leaves, name, spec)
+    return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
+
+
+def _collect(paths: list[str], leaves: list[Any], name: str | None, spec: CollectiveSpec) -> list[Any]:
+    """The results of arrays that can be sent. Their names are `name` and a path each."""
     if is_traced(leaves):
         tracer = next(leaf for leaf in leaves if is_traced([leaf]))
         name = name_of_call(tracer) if name is None else name_in_program(name, tracer)
         _core.c_text(name, "name")
         named = replace(spec, names=tuple(name + path for path in paths))
-        results = collective.bind(*leaves, spec=named)
-    else:
-        names = [None if name is None else name + path for path in paths]
-        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves)]
-    return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
+        results: list[Any] = collective.bind(*leaves, spec=named)
+        return results
+    names = [None if name is None else name + path for path in paths]
+    return [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves)]
+
+
+def exchange(named: list[tuple[str, Any]], prefix: str, spec: CollectiveSpec) -> list[Any]:
+    """The results for arrays that have the names `prefix` and these, in the same order."""
+    if not named:
+        return []
+    return _collect([name for name, _ in named], [array for _, array in named], prefix, spec)
 
 
 def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any]) -> list[Any]:
@@ -133,7 +145,7 @@ def allreduce(
     """
     check_op(op, OPS, "allreduce")
     prescale, postscale = check_factors(prescale_factor, postscale_factor)
-    spec = _describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale)
+    spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale)
     return _reduce(tree, name, spec, compression)
 
 
@@ -150,7 +162,7 @@ def reduce_gradients(
     terms: (op, prescale, postscale). step: the number of what steps, such as the optimizer; not 0.
     """
     op, prescale, postscale = terms
-    spec = _describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
+    spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
     return _reduce(tree, name, spec, compression)
 
 
@@ -191,7 +203,7 @@ def allgather(tree: Any, name: str | None = None, process_set: ProcessSet = glob
 
     >>> hvd.allgather(jnp.array([hvd.rank()]))  # Array([0, …, n - 1])
     """
-    return _apply(tree, name, _describe(_core.ALLGATHER, process_set))
+    return _apply(tree, name, describe(_core.ALLGATHER, process_set))
 
 
 def broadcast(
@@ -204,7 +216,7 @@ def broadcast(
 
     >>> key = hvd.broadcast(jax.random.key_data(jax.random.key(seed)), root_rank=0)
     """
-    return _apply(tree, name, _describe(_core.BROADCAST, process_set, root_rank=root_rank_of(root_rank)))
+    return _apply(tree, name, describe(_core.BROADCAST, process_set, root_rank=root_rank_of(root_rank)))
 
 
 def reducescatter(
@@ -225,7 +237,7 @@ def reducescatter(
     check_op(op, (Average, Sum), "reducescatter")
     prescale, postscale = check_factors(prescale_factor, postscale_factor)
     factors = {"prescale": prescale, "postscale": postscale}
-    return _apply(tree, name, _describe(_core.REDUCESCATTER, process_set, op=op, **factors))
+    return _apply(tree, name, describe(_core.REDUCESCATTER, process_set, op=op, **factors))
 
 
 def alltoall(
@@ -238,7 +250,7 @@ def alltoall(
 
     >>> hvd.alltoall(jnp.arange(4))  # 2 ranks: Array([0, 1, 0, 1]) on rank 0
     """
-    spec = _describe(_core.ALLTOALL, process_set)
+    spec = describe(_core.ALLTOALL, process_set)
     if splits is None:
         return _apply(array, name, spec)
     if is_traced([array, splits]):

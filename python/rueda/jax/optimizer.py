@@ -7,13 +7,25 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from rueda.compression_choices import check_wire_op, check_wire_types
 from rueda.jax.collectives import reduce_gradients
+from rueda.jax.compressed_steps import CompressedSteps, compressed
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.passes import average_passes
-from rueda.operations import set_size
-from rueda.policy import Average, check_gradient_op, check_passes, check_predivide, predivide_factors
+from rueda.operations import check_compression, set_size
+from rueda.policy import (
+    Average,
+    Sum,
+    check_gradient_op,
+    check_op,
+    check_passes,
+    check_predivide,
+    predivide_factors,
+)
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.pure_compressors import PureCompressor
 
 NEEDS_OPTAX = (
     "hvd.DistributedOptimizer wraps optimizers of optax, but importing optax failed ({error}); install it "
@@ -28,7 +40,7 @@ def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,
     op: int = Average,
-    compression: type[Compressor] = Compression.none,
+    compression: type[Compressor] | PureCompressor = Compression.none,
     backward_passes_per_step: int = 1,
     gradient_predivide_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
@@ -38,9 +50,11 @@ def DistributedOptimizer(
     optimizer: any optax.GradientTransformation. The state is the optimizer's own. update(grads, state,
     params) works inside and outside jit; inside, each gradient is sent while the backward pass still
     computes others. name: prefix of the gradients' names, equal on all ranks; None counts the optimizers
-    made. op: Average (default) or Sum. backward_passes_per_step: k > 1 averages k calls locally before one
-    reduction and one step; the calls between change nothing. gradient_predivide_factor: divides before the
-    sum and multiplies after it. Raises ImportError without optax, ValueError for wrong arguments.
+    made. op: Average (default) or Sum. compression: also hvd.PowerSGD(…) and hvd.TopK(…), whose state is
+    then part of the optimizer's, so init comes after hvd.init. backward_passes_per_step: k > 1 averages k
+    calls locally before one reduction and one step; the calls between change nothing.
+    gradient_predivide_factor: divides before the sum and multiplies after it. Raises ImportError without
+    optax, ValueError for wrong arguments.
 
     >>> optimizer = hvd.DistributedOptimizer(optax.adam(1e-3 * hvd.size()))
     >>> updates, state = optimizer.update(grads, state, params)
@@ -57,17 +71,53 @@ def DistributedOptimizer(
     if getattr(optimizer.update, "is_distributed", False):
         raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
     check_passes(backward_passes_per_step)
-    reduce = _reducer("DistributedOptimizer", name, op, compression, gradient_predivide_factor, process_set)
     inner = optax.with_extra_args_support(optimizer)
+    reduce: Callable[[Any], Any]
+    if isinstance(compression, PureCompressor):
+        inner = optax.GradientTransformationExtraArgs(
+            *compressed(inner, _steps(name, op, compression, gradient_predivide_factor, process_set))
+        )
+        reduce = _as_it_is
+    else:
+        reduce = _reducer(
+            "DistributedOptimizer", name, op, compression, gradient_predivide_factor, process_set
+        )
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         return inner.update(reduce(updates), state, params, **extra)
 
-    init = inner.init
+    init = _checking(inner.init, compression)
     if backward_passes_per_step > 1:
         init, update = average_passes(inner, reduce, backward_passes_per_step)
     update.is_distributed = True  # type: ignore[attr-defined]
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _checking(init: Callable[[Any], Any], compression: Any) -> Callable[[Any], Any]:
+    """init, which refuses parameters whose gradients the wire type does not encode."""
+
+    def checked(params: Any) -> Any:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+        kinds = ((jax.tree_util.keystr(path), str(jnp.result_type(leaf))) for path, leaf in leaves)
+        check_wire_types(compression, kinds)
+        return init(params)
+
+    return checked
+
+
+def _as_it_is(gradients: Any) -> Any:
+    return gradients
+
+
+def _steps(
+    name: str | None, op: int, compressor: PureCompressor, predivide: float, process_set: ProcessSet
+) -> CompressedSteps:
+    check_op(op, (Average, Sum), f"compression={compressor!r}")
+    check_predivide(op, predivide)
+    prefix = name if name is not None else f"gradients.{next(_numbers)}"
+    return CompressedSteps(
+        compressor, prefix, (op, *predivide_factors(predivide)), process_set, next(_sources)
+    )
 
 
 def _reducer(
@@ -79,7 +129,9 @@ def _reducer(
     process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
     """Reduces a pytree of gradients, under names that do not depend on the order of traces."""
+    check_compression(compression)
     check_gradient_op(op, what)
+    check_wire_op(compression, op)
     check_predivide(op, predivide)
     prefix = name if name is not None else f"gradients.{next(_numbers)}"
     terms = (op, *predivide_factors(predivide))

@@ -22,12 +22,15 @@ from rueda.keras.values import *  # noqa: F403
 from rueda.numpy import allgather_object, broadcast_object
 from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
+from rueda.pure_compressors import PowerSGD, TopK
 
 __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
     "PartialDistributedOptimizer",
+    "PowerSGD",
+    "TopK",
     "allgather_object",
     "barrier",
     "broadcast_object",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +13,16 @@ import keras
 
 from rueda import _core
 from rueda.basics import may_grow
+from rueda.compression import Exchange
+from rueda.compression_choices import check_wire_types
 from rueda.in_flight import synchronize_all
 from rueda.operations import check_compression, sent_as, set_size
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.pure_compressors import PureCompressor
 from rueda.steps import mark_step
+
+_NOT_IN_NODES = re.compile("[^A-Za-z0-9_.]")  # of graphs of TensorFlow
 
 
 class Compression:
@@ -30,10 +36,19 @@ class Compression:
 
 def check_choice(compression: Any) -> None:
     """Raises ValueError for anything but a choice of Compression or a compression of the framework."""
+    if isinstance(compression, type) and issubclass(compression, PureCompressor):
+        name = compression.__name__
+        raise ValueError(f"compression must be an object of {name}, not the class; write {name}(...).")
     if not isinstance(compression, str):
         check_compression(compression)
     elif compression not in (Compression.none, Compression.fp16, Compression.bf16, Compression.int8):
         raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16, bf16 or int8.")
+
+
+def check_types(compression: Any, variables: Sequence[Any]) -> None:
+    """Raises ValueError for a variable whose gradients the wire type does not encode."""
+    kinds = ((one.path, keras.backend.standardize_dtype(one.dtype)) for one in variables)
+    check_wire_types(compression, kinds)
 
 
 @dataclass
@@ -82,6 +97,107 @@ def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequ
     if not gradients or (reduction.size() == 1 and not may_grow()):
         return list(gradients)
     return _REDUCERS[backend_name()](reduction, gradients, names)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What travels at once: (gradient, name, tensor) each."""
+
+    sums: list[tuple[str, str, Any]]
+    rows: list[tuple[str, str, Any]]  # gathered
+    plain: list[tuple[str, str, Any]]  # gradients that are not compressed
+
+    @staticmethod
+    def of(wanted: Mapping[str, Exchange], plain: Mapping[str, Any]) -> Parts:
+        """Of the exchanges of compressed gradients, and others, by name."""
+        sums: list[tuple[str, str, Any]] = []
+        rows: list[tuple[str, str, Any]] = []
+        for name, one in wanted.items():
+            sums += [_part(name, *tensor) for tensor in one.beside]
+            (rows if one.is_gathered else sums).extend(_part(name, *tensor) for tensor in one.tensors)
+        return Parts(sums, rows, [(name, name, tensor) for name, tensor in plain.items()])
+
+
+def _part(name: str, ending: str, tensor: Any) -> tuple[str, str, Any]:
+    return name, f"{name}.{ending}" if ending else name, tensor
+
+
+def travel(reduction: Reduction, parts: Parts, is_last: bool) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """What came back for each compressed gradient, and the others reduced. is_last: it ends the step."""
+    exchange = _EXCHANGES[backend_name()]
+    # Sums first: ranks that disagree are told so by them.
+    summed = exchange(reduction, [*parts.sums, *parts.plain], False, is_last and not parts.rows)
+    gathered = exchange(reduction, parts.rows, True, is_last) if parts.rows else []
+    back: dict[str, list[Any]] = {}
+    for (name, _, _), tensor in zip([*parts.sums, *parts.rows], [*summed[: len(parts.sums)], *gathered]):
+        back.setdefault(name, []).append(tensor)
+    exact = {name: one for (name, _, _), one in zip(parts.plain, summed[len(parts.sums) :])}
+    return back, exact
+
+
+def _exchange_jax(reduction: Reduction, named: list[Any], gathers: bool, is_last: bool) -> list[Any]:
+    module = importlib.import_module("rueda.jax.collectives")
+    op, prescale, postscale = reduction.factors()
+    terms = {} if gathers else {"op": op, "prescale": prescale, "postscale": postscale}
+    what = _core.ALLGATHER if gathers else _core.ALLREDUCE
+    step = reduction.step if is_last else 0
+    spec = module.describe(what, reduction.process_set, step=step, **terms)
+    tensors = [(f".{name}", tensor) for _, name, tensor in named]
+    result: list[Any] = module.exchange(tensors, reduction.prefix, spec)
+    return result
+
+
+def _exchange_torch(reduction: Reduction, named: list[Any], gathers: bool, is_last: bool) -> list[Any]:
+    import torch
+
+    hvd = front_end()
+    terms, within = reduction.factors(), reduction.process_set
+
+    def start(name: str, tensor: Any) -> int:
+        tensor, name = tensor.detach().contiguous(), f"{reduction.prefix}.{name}"
+        if gathers:
+            return hvd.allgather_async(tensor, name, within)  # type: ignore[no-any-return]
+        return hvd.allreduce_async(tensor, None, name, *terms, within)  # type: ignore[no-any-return]
+
+    def exchange(named: list[Any]) -> list[Any]:
+        results = synchronize_all([start(name, tensor) for _, name, tensor in named])
+        if is_last:
+            mark_step(reduction)
+        return results
+
+    result: list[Any] = torch.compiler.disable(exchange)(named)
+    return result
+
+
+def _exchange_tensorflow(reduction: Reduction, named: list[Any], gathers: bool, is_last: bool) -> list[Any]:
+    reductions = importlib.import_module("rueda.tensorflow.reductions")
+    mark = importlib.import_module("rueda.tensorflow.plugin").mark_step
+    op, prescale, postscale = reduction.factors()
+
+    def run(name: str, tensor: Any) -> Any:
+        name = _NOT_IN_NODES.sub("_", f"{reduction.prefix}.{name}")
+        if gathers:
+            return reductions.allgather(tensor, name, process_set=reduction.process_set)
+        if reduction.sparse_as_dense and hasattr(tensor, "dense_shape"):
+            tensor = keras.ops.convert_to_tensor(tensor)
+        factors = (
+            {}
+            if hasattr(tensor, "dense_shape")
+            else {"prescale_factor": prescale, "postscale_factor": postscale}
+        )
+        return reductions.allreduce(tensor, op=op, name=name, process_set=reduction.process_set, **factors)
+
+    # Eager operations block, so ranks that disagree must come to the same gradient to be told so.
+    by_name = {name: run(name, tensor) for _, name, tensor in sorted(named, key=lambda one: one[1])}
+    results = [by_name[name] for _, name, _ in named]
+    return mark(reduction.step, results) if is_last else results
+
+
+_EXCHANGES: dict[str, Callable[[Reduction, list[Any], bool, bool], list[Any]]] = {
+    "jax": _exchange_jax,
+    "torch": _exchange_torch,
+    "tensorflow": _exchange_tensorflow,
+}
 
 
 def _compression(reduction: Reduction) -> Any:

@@ -15,17 +15,21 @@ from typing import Any
 import keras
 
 from rueda import _core
+from rueda.compression_choices import check_wire_op
 from rueda.keras.backends import (
     Compression,
     Reduction,
     backend_name,
     check_choice,
+    check_types,
     exchange_in_trace,
     reduce_gradients,
 )
+from rueda.keras.compressed import Compressing, Kept, check, name_of
 from rueda.local_layers import layers_of
 from rueda.policy import check_gradient_op, check_passes, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.pure_compressors import PureCompressor
 
 LATE = (
     "DistributedOptimizer: this optimizer has taken {steps} steps already; if a model was fit with it, that "
@@ -90,7 +94,8 @@ def DistributedOptimizer(
     follow the reduction. Under the dtype policy mixed_float16 it becomes the inner optimizer of a
     LossScaleOptimizer, which is returned, so that all ranks skip the same steps. op: Average (default) or
     Sum. backward_passes_per_step: N > 1 sums gradients (average_aggregated_gradients: averages) over N
-    batches before one step. compression, gradient_predivide_factor, process_set: as elsewhere.
+    batches before one step. compression: also
+    hvd.PowerSGD(…) and hvd.TopK(…). gradient_predivide_factor, process_set: as elsewhere.
     sparse_as_dense: send sparse gradients of TensorFlow as dense ones.
     scale_local_gradients: divide gradients of register_local_var variables by the number of ranks.
     warn_if_late: warn when the optimizer has taken steps before.
@@ -102,7 +107,10 @@ def DistributedOptimizer(
     """
     backend_name()
     _check(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
-    check_choice(compression)
+    if not isinstance(compression, PureCompressor):
+        check_choice(compression)
+    check_wire_op(compression, op)
+    check_types(compression, getattr(optimizer, "_trainable_variables", ()))
     if keras.config.dtype_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if warn_if_late and _steps(optimizer) > 0:
@@ -219,6 +227,11 @@ class _Reducing:
     _rueda_local: set[int]
     _rueda_is_reduced: bool  # while the base class works on gradients that are reduced already
 
+    def build(self: Any, variables: Any) -> None:
+        """Refuses variables whose gradients the wire type does not encode."""
+        check_types(self._rueda_reduction.compression, variables)
+        self._rueda_base.build(self, variables)
+
     @property
     def variables(self: Any) -> _Variables:
         """Those of the plain optimizer."""
@@ -268,6 +281,9 @@ class _Reducing:
         is_last = (self._iterations + 1) % steps == 0
         return exchange_in_trace(is_last, lambda mine: self._rueda_reduce(list(mine), None), grads)
 
+    def _rueda_exchange(self: Any, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        return reduce_gradients(self._rueda_reduction, gradients, names)
+
     def _rueda_reduce(self: Any, grads: list[Any], variables: Sequence[Any] | None) -> list[Any]:
         """The gradients reduced, in the same order; None and local ones stay."""
         reduction = self._rueda_reduction
@@ -283,14 +299,16 @@ class _Reducing:
                 grads[i] = _scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
-            # For example "3.kernel". Layers of a loaded model may have other names than those of a new one.
-            own = getattr(variable, "path", "").rpartition("/")[2]
-            names.append(f"{i}.{own}" if own else str(i))
-        reduced = reduce_gradients(reduction, [grads[i] for i in chosen], names)
+            names.append(name_of(i, variable))
+        reduced = self._rueda_exchange([grads[i] for i in chosen], names)
         factor = self._rueda_factor
         for i, grad in zip(chosen, reduced):
             grads[i] = _scaled(grad, factor)
         return grads
+
+
+class _ReducingCompressed(Compressing, _Reducing):
+    """With a compressor that keeps something of each gradient."""
 
 
 def _scaled(grad: Any, factor: float) -> Any:
@@ -328,15 +346,28 @@ def change_class(optimizer: Any, first: type, attributes: Mapping[str, Any]) -> 
 
 
 def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
-    base = type(optimizer)
-    attributes = {
+    base, first = type(optimizer), _Reducing
+    if isinstance(reduction.compression, PureCompressor):
+        check(
+            reduction.compression,
+            reduction.op,
+            _is_loss_scaling(optimizer),
+            getattr(optimizer, "gradient_accumulation_steps", None),
+        )
+        first = _ReducingCompressed
+    attributes: dict[str, Any] = {
+        "_rueda_kept": None,
+        "_rueda_saves": False,
         "_rueda_reduction": reduction,
         "_rueda_factor": factor,
         "_rueda_scales_local": scales_local,
         "_rueda_local": set(),
         "_rueda_is_reduced": False,
     }
-    _save_as(base, change_class(optimizer, _Reducing, attributes))
+    _save_as(base, change_class(optimizer, first, attributes))
+    if first is _ReducingCompressed and optimizer.built:
+        kept = Kept(reduction, optimizer._trainable_variables)
+        object.__setattr__(optimizer, "_rueda_kept", kept)
 
 
 def _save_as(base: type, made: type) -> None:

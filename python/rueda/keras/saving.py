@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from rueda.keras.backends import Compression
+from rueda.keras.compressed import load_from_archive
 from rueda.keras.optimizer import DistributedOptimizer
 
 
@@ -62,4 +63,5 @@ def load_model(
     optimizer = optimizer_of(model, filepath, "keras.saving.load_model")
     # The optimizer has taken steps, but the model was just made and has compiled none.
     model.optimizer = DistributedOptimizer(optimizer, compression=compression, warn_if_late=False)
+    load_from_archive(model.optimizer, filepath)
     return model

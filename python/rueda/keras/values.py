@@ -6,6 +6,7 @@ Where TensorFlow builds a graph, values of tensors and variables are those in th
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ __all__ = [
 
 # Ranks draw different dropout masks and augmentations; that is meant to stay.
 _KEPT_LOCAL = "seed_generator_state"
+# What a rank has not sent is its own, and so is its number there: see compressed.py.
+_RESIDUAL = re.compile(r"rueda_\d+_(residual_\d+|rank)$")
 
 
 def as_numpy(value: Any) -> Array:
@@ -147,7 +150,8 @@ def broadcast_variables(
     """
     pending: list[tuple[int, Any, Array, int]] = []  # place, variable, what was sent, handle
     for i, variable in enumerate(variables_of(variables, "broadcast_variables")):
-        if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
+        path = getattr(variable, "path", "")
+        if path.endswith(_KEPT_LOCAL) or _RESIDUAL.search(path):
             continue
         array = as_numpy(variable)
         # Types that the engine does not have travel as bytes.

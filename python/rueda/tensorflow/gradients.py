@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rueda import epochs
 from rueda.basics import may_grow
+from rueda.compression_choices import check_wire_op
 from rueda.operations import check_compression, set_size
 from rueda.policy import OPS, Adasum, Average, check_op, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
@@ -43,6 +44,7 @@ class GradientReducer:
             check_op(self.op, OPS, self.scope)
         check_predivide(self.op, self.gradient_predivide_factor)
         check_compression(self.compression)
+        check_wire_op(self.compression, Average if self.op is None else self.op)
         self._local: set[int] = set()
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rueda.compression import StatefulCompressor
+from rueda.compression_choices import check_wire_op, check_wire_types
 from rueda.operations import check_compression
 from rueda.policy import (
     ALREADY_DISTRIBUTED,
@@ -20,6 +21,7 @@ from rueda.policy import (
     check_predivide,
 )
 from rueda.process_sets import ProcessSet
+from rueda.torch import devices
 from rueda.torch.compression import Compression, Compressor
 
 OTHER_MODEL = (
@@ -55,6 +57,18 @@ def split_compression(
             f"compression={compression!r} needs all gradients at once; use it with cross_step=False."
         )
     return Compression.none, compression
+
+
+def check_wire(compression: Any, op: int, names: dict[torch.Tensor, str]) -> None:
+    """Raises ValueError for what the wire type does not do, where it is known before the first step."""
+    check_wire_op(compression, op)
+    trained = ((name, _kind(one)) for one, name in names.items() if one.requires_grad)
+    check_wire_types(compression, trained)
+
+
+def _kind(parameter: torch.Tensor) -> str:
+    kind = str(parameter.dtype).rpartition(".")[2]
+    return f"{kind} in GPU memory" if devices.is_on_gpu(parameter) else kind
 
 
 def check_groups(groups: Any) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 import torch
 
 from rueda.compression import Exchange, StatefulCompressor, Team
-from rueda.errors import internal_error
+from rueda.compression_choices import DISAGREE
+from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import of_handle, settle_all
 from rueda.open_operations import InFlight
 from rueda.policy import Average
@@ -32,6 +33,7 @@ class CompressedReduction:
         process_set = settings.process_set
         size = process_set.size() or 1
         team = Team(process_set.rank() or 0, size, size if settings.op == Average else 1)
+        self._compressor = compressor
         self._work = compressor.reduce(name, grad.detach().resolve_neg().contiguous(), team)
         self._under_way: list[InFlight] = []
         self._failure: BaseException | None = None
@@ -60,7 +62,14 @@ class CompressedReduction:
                 results = settle_all(self._under_way)
                 self._go_on(lambda: self._work.send(results))
             except Exception as error:
-                self._end(error)
+                self._end(self._explained(error))
+
+    def _explained(self, error: Exception) -> Exception:
+        """A mismatch, with what this rank has asked for."""
+        if not isinstance(error, HorovodInternalError) or "ismatched" not in str(error):
+            return error
+        hint = DISAGREE.format(name=self._name, mine=repr(self._compressor))
+        return internal_error(str(error) + hint)
 
     def ends_by(self, deadline: float) -> bool:
         """Whether the exchange under way has ended by this time.monotonic()."""
@@ -72,7 +81,10 @@ class CompressedReduction:
                 self._under_way = [of_handle(handle) for handle in self._start(resume())]
         except StopIteration as end:
             with torch.no_grad():
-                self._grad.copy_(end.value.view(self._grad.shape))
+                result = end.value.view(self._grad.shape)
+                # What travelled as it is may be the gradient's own memory, with other strides.
+                if result.data_ptr() != self._grad.data_ptr():
+                    self._grad.copy_(result)
             self._end(None)
         except Exception:
             raise
@@ -82,14 +94,14 @@ class CompressedReduction:
 
     def _start(self, exchange: Exchange) -> list[int]:
         op, factors, process_set = self._settings.op, self._settings.factors, self._settings.process_set
-        handles = []
-        for ending, tensor in exchange.tensors:
-            name = f"{self._name}.{ending}" if ending else self._name
-            if exchange.is_gathered:
-                handles.append(allgather_async(tensor, name, process_set))
-            else:
-                handles.append(start_allreduce_(tensor, name, op, factors, process_set, 0))
-        return handles
+        summed = exchange.beside if exchange.is_gathered else exchange.tensors
+        gathered = exchange.tensors if exchange.is_gathered else ()
+        # Sums first: where ranks disagree they fail, and what is gathered may never end.
+        handles = [start_allreduce_(one, self._full(end), op, factors, process_set, 0) for end, one in summed]
+        return handles + [allgather_async(one, self._full(end), process_set) for end, one in gathered]
+
+    def _full(self, ending: str) -> str:
+        return f"{self._name}.{ending}" if ending else self._name
 
     def _end(self, failure: BaseException | None) -> None:
         self._failure = failure

@@ -18,6 +18,7 @@ from rueda.open_operations import InFlight
 from rueda.operations import check_compression, sent_as
 from rueda.policy import Average, check_count, check_outer, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch.arguments import check_wire
 from rueda.torch.compression import Compression, Compressor, wire_type
 from rueda.torch.cross_step import finish_all
 from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
@@ -231,6 +232,7 @@ def DiLoCo(
     outer = {"lr": lr, "momentum": momentum, "nesterov": bool(nesterov) and momentum > 0}
     finish_all()
     names = name_parameters(optimizer, named_parameters)
+    check_wire(compression, Average, names)
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     if fragments > min(every, len(trained)):
         raise ValueError(TOO_MANY.format(fragments=fragments, count=len(trained), every=every))

@@ -15,19 +15,11 @@ import torch
 
 from rueda.basics import basics
 from rueda.compression import Exchange, StatefulCompressor, Team
+from rueda.compression_choices import OTHER_KIND, OTHER_SHAPE, WITHOUT_KEY, travels_as_it_is
 from rueda.policy import check_count
 
 # The combined matrix, and what this rank has not sent of its own.
 Outcome = Generator[Exchange, list[Any], Tuple[torch.Tensor, torch.Tensor]]
-
-OTHER_KIND = (
-    "The checkpoint holds the state of compression {saved}, but this optimizer uses {mine}; use the same, or "
-    "delete the key 'compression' of the checkpoint to start without residuals."
-)
-OTHER_SHAPE = (
-    "The checkpoint's state of compression {mine} has shape {saved} for parameter {name}, whose shape is "
-    "{shape} now; load the checkpoint of the same model, or delete its key 'compression'."
-)
 
 
 class ErrorFeedback(StatefulCompressor):
@@ -135,11 +127,7 @@ class ErrorFeedback(StatefulCompressor):
             return False
         why = self.why_not(tensor.shape, team.ranks)
         if why and tensor.dim() > 1 and not self._has_warned and team.rank == 0:
-            shape = list(tensor.shape)
-            warnings.warn(
-                f"{self!r}: gradient {name} of shape {shape}, and perhaps others, travels as it is: {why}.",
-                stacklevel=2,
-            )
+            warnings.warn(travels_as_it_is(self, name, tensor.shape, why), stacklevel=2)
             self._has_warned = True
         return not why
 
@@ -158,12 +146,14 @@ class ErrorFeedback(StatefulCompressor):
         mine, saved = (type(self).__name__, self.options()), (state.get("kind"), state.get("options", {}))
         if mine != saved:
             options = ", ".join(f"{key}={value}" for key, value in saved[1].items())
-            raise ValueError(OTHER_KIND.format(saved=f"{saved[0]}({options})", mine=repr(self)))
+            raise ValueError(
+                OTHER_KIND.format(saved=f"{saved[0]}({options})", mine=repr(self), instead=WITHOUT_KEY)
+            )
         for name, kept in state["tensors"].items():
             residual, shape = kept.get("residual"), shapes.get(name)
             if residual is not None and shape is not None and tuple(residual.shape) != tuple(shape):
                 lists = {"saved": list(residual.shape), "shape": list(shape)}
-                raise ValueError(OTHER_SHAPE.format(mine=repr(self), name=name, **lists))
+                raise ValueError(OTHER_SHAPE.format(mine=repr(self), name=name, instead=WITHOUT_KEY, **lists))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See StatefulCompressor. Residuals are taken only by the rank that saved them: what rank 0 has not

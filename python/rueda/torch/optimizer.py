@@ -15,7 +15,9 @@ from rueda.compression import StatefulCompressor
 from rueda.errors import HorovodInternalError
 from rueda.policy import Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.residuals import RESIDUALS
 from rueda.steps import mark_step
+from rueda.torch import wire_state
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.arguments import (
     Wrapped,
@@ -23,6 +25,7 @@ from rueda.torch.arguments import (
     check_groups,
     check_kinds,
     check_reduction,
+    check_wire,
     split_compression,
 )
 from rueda.torch.compression import Compression, Compressor
@@ -175,8 +178,13 @@ class DistributedMixin(Wrapped):
             self._reducer.set_passes(passes)
 
     def state_dict(self) -> Any:
-        """Like the wrapped optimizer's, with the state of a compressor that has one, under "compression"."""
+        """Like the wrapped optimizer's, with what a compressor keeps under "compression", and what wire types
+        have left to be sent under "residuals", as bytes of this rank.
+        """
         state = super().state_dict()
+        if self._reducer is not None:
+            kept = wire_state.of(self._reducer.settings, self._parameter_names.values())
+            state |= {} if kept is None else {RESIDUALS: kept}
         if self._compressor is not None:
             state[COMPRESSION] = self._compressor.state_dict()
         return state
@@ -194,7 +202,10 @@ class DistributedMixin(Wrapped):
             self._reducer.reset()
         self._should_synchronize = True
         self._synchronized = False
-        super().load_state_dict({key: part for key, part in state_dict.items() if key != COMPRESSION})
+        mine = (COMPRESSION, RESIDUALS)
+        super().load_state_dict({key: part for key, part in state_dict.items() if key not in mine})
+        if RESIDUALS in state_dict and self._reducer is not None:
+            wire_state.put_back(state_dict[RESIDUALS])
         if self._compressor is not None:
             self._compressor.load_state_dict(state_dict.get(COMPRESSION, {}))
 
@@ -379,6 +390,7 @@ def DistributedOptimizer(
     check_cross_step(cross_step, optimizer, model, op, groups)
     finish_all()  # names of another model's gradients may be the same
     names = name_parameters(optimizer, named_parameters)
+    check_wire(compression, op, names)
     if op == Adasum and basics.size() > 1:
         wrapped = rewrap(optimizer, AdasumMixin)
         wrapped._attach(names, compression, backward_passes_per_step, process_set)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from typing import Any
 
 import torch
 
 from rueda.compression import Exchange, Team
+from rueda.compression_choices import why_not_low_rank
 from rueda.policy import check_count
 from rueda.torch.error_feedback import ErrorFeedback, Outcome
 from rueda.torch.fixed_order import orthonormal, product
@@ -19,7 +19,7 @@ class PowerSGD(ErrorFeedback):
 
     A gradient of shape [n, ...] counts as a matrix M of n rows and m columns. One step of subspace iteration:
     P = sum of M Q, orthonormalised; Q = sum of the transpose of M times P; the result is P times the
-    transpose of Q. So n * rank and m * rank elements travel, as ordinary allreduces NAME.powersgd.p and .q.
+    transpose of Q. So n * rank and m * rank elements travel, as ordinary allreduces NAME and NAME.powersgd.q.
     Q starts the next step. After Vogels, Karimireddy & Jaggi, "PowerSGD: practical low-rank gradient
     compression for distributed optimization" (2019).
 
@@ -50,14 +50,7 @@ class PowerSGD(ErrorFeedback):
 
     def why_not(self, shape: torch.Size, ranks: int) -> str:
         """See ErrorFeedback."""
-        rows, columns = (shape[0] if shape else 1), math.prod(shape[1:])
-        sent = self._rank * (rows + columns)
-        if sent < rows * columns:
-            return ""
-        return (
-            f"P and Q of rank {self._rank} would have {sent} elements instead of {rows * columns}; choose a "
-            "smaller rank"
-        )
+        return why_not_low_rank(self._rank, shape)
 
     def exchange(self, name: str, matrix: torch.Tensor, kept: dict[str, Any], team: Team) -> Outcome:
         """See ErrorFeedback."""
@@ -69,7 +62,7 @@ class PowerSGD(ErrorFeedback):
             q = orthonormal(before.to(matrix.device)).to(matrix.dtype)
             # Once zero, a column would stay so: a gradient of lower rank leaves it without a direction.
             q = torch.where((q == 0).all(dim=0), first, q)
-        [p] = yield Exchange([("powersgd.p", matrix @ q)])
+        [p] = yield Exchange([("", matrix @ q)])
         p = orthonormal(p).to(matrix.dtype)
         mine = matrix.t() @ p  # [columns, rank]
         [q] = yield Exchange([("powersgd.q", mine.clone())])

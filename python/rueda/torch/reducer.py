@@ -100,7 +100,7 @@ class Reducer:
         passes: int,
         settings: Settings,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._passes = passes
         self._zeroed_after = 0  # so many passes of this step
         self._gradients: dict[torch.Tensor, PendingGradient] = {}
@@ -220,7 +220,7 @@ class Reducer:
 
     def _count(self, sent: int) -> None:
         """Of prepared operations nobody has taken a number."""
-        set_id = self._settings.process_set.process_set_id
+        set_id = self.settings.process_set.process_set_id
         if sent and set_id is not None:
             with numbers:
                 numbers.skip(set_id, sent)
@@ -307,7 +307,7 @@ class Reducer:
 
     def reduce_loss(self, loss: Any) -> Any:
         """The loss of all ranks, if it is a number and gradients are averaged or summed."""
-        op, process_set = self._settings.op, self._settings.process_set
+        op, process_set = self.settings.op, self.settings.process_set
         is_number = isinstance(loss, float) or (isinstance(loss, torch.Tensor) and loss.is_floating_point())
         if op not in (Average, Sum) or not is_number:
             return loss
@@ -326,20 +326,20 @@ class Reducer:
             gradient.sparse_dim = None
             if not grad.is_sparse:
                 dense.append(gradient)
-            elif self._settings.sparse_as_dense:
+            elif self.settings.sparse_as_dense:
                 self._start_densified(gradient, grad)
             else:
                 gradient.sparse_dim = grad.sparse_dim()
                 self._start_sparse(gradient, grad)
-        if self._settings.compressor is not None:
-            start_compressed(dense, self._settings)
+        if self.settings.compressor is not None:
+            start_compressed(dense, self.settings)
         elif len(group) > 1 and dense:
             self._start_group(dense)
         elif dense:
             self._start_dense(dense[0])
 
     def _start_dense(self, gradient: PendingGradient) -> None:
-        settings = self._settings
+        settings = self.settings
         grad = gradient.parameter.grad
         assert grad is not None
         if self.priority_of is not None and gradient.priority == 0:
@@ -357,7 +357,7 @@ class Reducer:
         gradient.reduction = started.then(lambda _: _store(compression, grad, context, wire))
 
     def _start_group(self, gradients: list[PendingGradient]) -> None:
-        settings = self._settings
+        settings = self.settings
         grads = [gradient.parameter.grad for gradient in gradients if gradient.parameter.grad is not None]
         wire_kind = wire_type(settings.compression, grads, settings.op)
         compression = NoneCompressor if wire_kind else settings.compression
@@ -377,12 +377,12 @@ class Reducer:
             gradient.reduction = reduction
 
     def _start_sparse(self, gradient: PendingGradient, grad: torch.Tensor) -> None:
-        settings = self._settings
+        settings = self.settings
         replace = partial(setattr, gradient.parameter, "grad")
         gradient.reduction = SparseReduction(grad, gradient.name, settings.op, settings.process_set, replace)
 
     def _start_densified(self, gradient: PendingGradient, grad: torch.Tensor) -> None:
-        settings = self._settings
+        settings = self.settings
         dense = grad.to_dense()
         handle = allreduce_async_(
             dense, None, gradient.name, settings.op, *settings.factors, settings.process_set

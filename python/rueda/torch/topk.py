@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
 from rueda.compression import Exchange, Team
-from rueda.policy import number_of
+from rueda.compression_choices import check_ratio, elements_sent, why_not_largest
 from rueda.torch.error_feedback import ErrorFeedback, Outcome
 
 LARGEST_INT32 = 2**31 - 1
@@ -35,12 +34,7 @@ class TopK(ErrorFeedback):
         start_after: int = 0,
         grad_scaler: Any = None,
     ) -> None:
-        self._ratio = number_of(ratio, "TopK: ratio")
-        if not 0 < self._ratio <= 1:
-            raise ValueError(
-                f"TopK: ratio is {ratio!r}, but it must be greater than 0 and at most 1: the part of each "
-                "gradient's elements that a rank sends."
-            )
+        self._ratio = check_ratio(ratio)
         super().__init__(error_feedback, min_elements, start_after, grad_scaler)
 
     def __repr__(self) -> str:
@@ -48,28 +42,21 @@ class TopK(ErrorFeedback):
 
     def why_not(self, shape: torch.Size, ranks: int) -> str:
         """See ErrorFeedback."""
-        count = math.prod(shape)
-        sent = ranks * self._count(count)
-        if sent < count:
-            return ""
-        return f"{ranks} ranks would gather {sent} elements, with as many indices, instead of {count}; " + (
-            "choose a smaller ratio, or PowerSGD"
-        )
+        return why_not_largest(self._ratio, shape, ranks)
 
     def exchange(self, name: str, matrix: torch.Tensor, kept: dict[str, Any], team: Team) -> Outcome:
         """See ErrorFeedback."""
         unsent = matrix.reshape(-1).clone()
-        indices = unsent.abs().topk(self._count(unsent.numel()), sorted=False).indices
+        indices = unsent.abs().topk(elements_sent(self._ratio, unsent.numel()), sorted=False).indices
         values = unsent[indices]
         unsent[indices] = 0
         width = torch.int32 if unsent.numel() <= LARGEST_INT32 else torch.int64
         tensors = [("topk.indices", indices.to(width)[None]), ("topk.values", values[None])]
-        all_indices, all_values = yield Exchange(tensors, is_gathered=True)
+        # Where other ranks sum this gradient, or P of PowerSGD, the shapes differ, and all are told so.
+        greeting = [("", values.new_zeros(1))]
+        _, all_indices, all_values = yield Exchange(tensors, is_gathered=True, beside=greeting)
         total = torch.zeros_like(unsent)
         # One rank after the other: within one, no index recurs, so the order of additions is fixed.
         for row, numbers in zip(all_indices, all_values):
             total.index_add_(0, row.long(), numbers)
         return total.div_(team.divisor), unsent
-
-    def _count(self, elements: int) -> int:
-        return max(1, math.ceil(self._ratio * elements))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rueda.elastic import frozen
+from rueda.residuals import RESIDUALS
 from rueda.torch.elastic.sampler import ElasticSampler
 from rueda.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
@@ -82,7 +83,15 @@ class ModelStateHandler(_DictHandler):
 
 
 class OptimizerStateHandler(_DictHandler):
-    """Of optimizers, wrapped or not. Reductions under way are awaited and forgotten by load_state_dict."""
+    """Of optimizers, wrapped or not. Reductions under way are awaited and forgotten by load_state_dict.
+
+    Residuals of wire types are each rank's own, and kept by State.
+    """
+
+    def save(self) -> None:
+        """Copies the state_dict(), without residuals."""
+        state = self.value.state_dict()
+        self._saved = copy.deepcopy({key: part for key, part in state.items() if key != RESIDUALS})
 
     def sync(self) -> None:
         """Takes rank 0's options and state, and keeps a copy."""
