@@ -67,7 +67,8 @@ class Child {
     EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOWAIT), 0);  // it has ended
   }
   void reap() {
-    if (!std::exchange(is_reaped_, true)) EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
+    if (std::exchange(is_reaped_, true)) return;
+    EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
   }
 
  private:
