@@ -66,6 +66,17 @@ Engine::Engine(Session session)
                     .counters = counters_,
                     .trace = recording_.timeline()}),
       shutdown_(session_.me, session_.size(), hierarchy_.parent()),
+      inbox_({.session = session_,
+              .hierarchy = hierarchy_,
+              .channel = channel_,
+              .negotiation = negotiation_,
+              .failure_detector = failure_detector_,
+              .observer = observer_,
+              .shutdown = shutdown_,
+              .recording = recording_,
+              .carry_out = [this](const FailureDetector::Actions& actions) { carry_out(actions); },
+              .carry_out_shutdown = [this](const ShutdownActions& actions) { carry_out(actions); },
+              .state = [this] { return state_for_shutdown(); }}),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (is_crowded(session_)) operations_.sleep_at_once();
@@ -107,8 +118,8 @@ bool Engine::turn() {
   bool moved = shutdown_.is_running() ? negotiation_.take_submissions() : negotiation_.drop_submissions();
   if (session_.links) {
     moved = session_.links->progress(session_.on_data) || moved;
-    moved = handle_messages() || moved;
-    handle_losses();
+    moved = inbox_.handle_messages() || moved;
+    inbox_.handle_losses();
     if (shutdown_.is_closed()) return true;
   }
   const Nanos now = monotonic_now();

@@ -21,6 +21,7 @@
 #include "rueda/runtime/failure_detector.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/hierarchy.h"
+#include "rueda/runtime/inbox.h"
 #include "rueda/runtime/negotiation.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
@@ -101,18 +102,6 @@ class Engine final : private Work {
   bool prepare_sleep() override;
   void wake_up() override;
 
-  // ---- events ----
-  bool handle_messages();
-  Status handle_message(ControlMessage& message, Nanos now);
-  Status handle_from_below(ControlMessage& message, Nanos now);
-  Status handle_parcel(Rank child, control::Parcel parcel, Nanos now);
-  Status on_parcel(const control::Parcel& parcel, Nanos now);
-  Status handle_from_above(ControlMessage& message);
-  Status handle_letter(const ControlMessage& message);
-  Status on_heartbeat(const ControlMessage& message, Nanos now);
-  Status on_abort(Rank from, std::span<const std::byte> payload);
-  void handle_losses();
-  void on_late_loss(Rank peer);
   [[nodiscard]] EngineState state_for_shutdown() const;
 
   // ---- what was decided ----
@@ -147,6 +136,7 @@ class Engine final : private Work {
   Submissions submissions_;
   ParticipationClock participation_;
   Shutdown shutdown_;
+  Inbox inbox_;
   std::atomic<Rank> lost_rank_{-1};
   Driver driver_;  // last: its thread uses everything above
 };
