@@ -261,8 +261,10 @@ class RandomTree {
       say_something(rank);
       pump();
     }
-    now_ += kSecond;
-    for (int level = 0; level < ranks_; ++level) pump();
+    for (int level = 0; level < ranks_; ++level) {  // each holds back what it has got just now
+      now_ += kSecond;
+      pump();
+    }
   }
   void check() const {
     for (Rank rank = 1; rank < ranks_; ++rank) {

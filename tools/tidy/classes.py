@@ -20,7 +20,6 @@ RECORD_FUNCTIONS = 3
 LARGER: Dict[str, Dict[str, int]] = {
     "src/launch/agent_loop.h AgentLoop": {"functions": 41, "lines": 511},
     "src/rueda/backend/mpi/library.cc Bound": {"functions": 42},
-    "src/rueda/runtime/engine.h Engine": {"functions": 48},
 }
 
 TYPE = re.compile(r"\b(?:class|struct|union)\b(?:\s+alignas\s*\([^)]*\))?\s*([\w:]*)")

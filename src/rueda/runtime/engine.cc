@@ -77,6 +77,15 @@ Engine::Engine(Session session)
                 .observer = observer_,
                 .participation = participation_,
                 .shutdown = shutdown_}),
+      inbox_({.session = session_,
+              .hierarchy = hierarchy_,
+              .channel = channel_,
+              .negotiation = negotiation_,
+              .failure_detector = failure_detector_,
+              .observer = observer_,
+              .shutdown = shutdown_,
+              .recording = recording_,
+              .actions = actions_}),
       driver_(*this, driver_options(session_)) {
   failure_detector_.agents([this](Rank rank) { return observer_.agent_of(rank); });
   if (is_crowded(session_)) operations_.sleep_at_once();
@@ -118,8 +127,8 @@ bool Engine::turn() {
   bool moved = shutdown_.is_running() ? negotiation_.take_submissions() : negotiation_.drop_submissions();
   if (session_.links) {
     moved = session_.links->progress(session_.on_data) || moved;
-    moved = handle_messages() || moved;
-    handle_losses();
+    moved = inbox_.handle_messages() || moved;
+    inbox_.handle_losses();
     if (shutdown_.is_closed()) return true;
   }
   const Nanos now = monotonic_now();

@@ -22,6 +22,7 @@
 #include "rueda/runtime/failure_detector.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/hierarchy.h"
+#include "rueda/runtime/inbox.h"
 #include "rueda/runtime/negotiation.h"
 #include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
@@ -103,18 +104,6 @@ class Engine final : private Work {
   bool prepare_sleep() override;
   void wake_up() override;
 
-  // ---- events ----
-  bool handle_messages();
-  Status handle_message(ControlMessage& message, Nanos now);
-  Status handle_from_below(ControlMessage& message, Nanos now);
-  Status handle_parcel(Rank child, control::Parcel parcel, Nanos now);
-  Status on_parcel(const control::Parcel& parcel, Nanos now);
-  Status handle_from_above(ControlMessage& message);
-  Status handle_letter(const ControlMessage& message);
-  Status on_heartbeat(const ControlMessage& message, Nanos now);
-  Status on_abort(Rank from, std::span<const std::byte> payload);
-  void handle_losses();
-  void on_late_loss(Rank peer);
   void look_around(Nanos now);
   void note_participation(std::optional<Nanos> now);
 
@@ -134,6 +123,7 @@ class Engine final : private Work {
   ParticipationClock participation_;
   Shutdown shutdown_;
   EngineActions actions_;
+  Inbox inbox_;
   Driver driver_;  // last: its thread uses everything above
 };
 
