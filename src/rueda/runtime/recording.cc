@@ -35,7 +35,7 @@ Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me)
 Status Recording::start(const std::string& given, bool mark_cycles, bool goes_on) {
   const std::lock_guard lock(mutex_);
   const std::string path = trace::path_of_view(given, view_);
-  if (path != given && path != path_ && me_ == kCoordinator)
+  if (path != given && path != path_ && me_ == 0)
     RUEDA_LOG(kWarning, "The timeline of view " + std::to_string(view_) + " is written to " + path + ".");
   if (path == path_) return Status::ok();
   if (!path_.empty()) {
