@@ -181,7 +181,7 @@ TEST_F(OfFour, a_rank_that_says_the_same_twice_is_for_the_coordinator_to_judge) 
 
 TEST_F(OfFour, requests_from_before_a_plan_are_void) {
   submit(4, {allreduce("a")});
-  const std::vector<Response> begins = {PlanBegin{.plan_number = 1}};
+  const std::vector<Response> begins = {PlanBegin{.plan_number = 1, .sets = {}}};
   relay_.saw(begins);
   submit(5, {allreduce("a")});
   EXPECT_THAT(due(kSecond), IsEmpty());

@@ -177,7 +177,12 @@ class World {
   [[nodiscard]] int count() const { return static_cast<int>(processes_.size()); }
 
   void send(int from, int to, decltype(Message::body) body) {
-    if (network_.size() < 64) network_.push_back({from, to, std::move(body)});
+    if (network_.size() < 64) {
+      Message& added = network_.emplace_back();
+      added.from = from;
+      added.to = to;
+      added.body = std::move(body);
+    }
   }
 
   void deliver() {

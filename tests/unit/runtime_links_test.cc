@@ -325,7 +325,7 @@ TEST(LinksRoundTrip, is_the_shortest_that_any_channel_knows) {
 TEST(LinksStar, a_broadcast_keeps_one_copy_of_its_payload_for_all_peers) {
   TwoWays two(world("aaaa", {"far"}));
   ASSERT_TRUE(two.connect().is_ok());
-  two.links.broadcast_control(control::MessageType::kResponses, Bytes(1'000, std::byte{1}));
+  two.links.send_control_below(control::MessageType::kResponses, Bytes(1'000, std::byte{1}));
   std::set<const std::byte*> payloads;
   for (const Rank peer : {1, 2, 3}) {
     const FakeTransport::Channel& control = two.far->channels[{peer, kControlChannel}];
@@ -345,9 +345,9 @@ TEST(LinksStar, a_broadcast_keeps_one_copy_of_its_payload_for_all_peers) {
 TEST(LinksLoss, a_message_above_the_limit_is_not_sent_and_the_reason_is_its_size) {
   TwoWays two(world("ab", {"far"}));
   ASSERT_TRUE(two.connect().is_ok());
-  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes));
+  two.links.send_control_below(control::MessageType::kResponses, Bytes(kMaxMessageBytes));
   EXPECT_THAT(two.links.take_losses(), IsEmpty());
-  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes + 1));
+  two.links.send_control_below(control::MessageType::kResponses, Bytes(kMaxMessageBytes + 1));
   const std::vector<Loss> losses = two.links.take_losses();
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_THAT(losses[0].status.why,
