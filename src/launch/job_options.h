@@ -19,12 +19,12 @@ struct ElasticOptions {
   int spares = 0;        // processes that wait for a place
   int reset_limit = -1;  // views after the first; -1: any number
   double timeout_s = 600;
-  std::string discovery_script;  // prints the hosts; "" = the hosts given
-  int default_slots = 1;         // of a host that it prints without a number
+  std::string discovery_script{};  // prints the hosts; "" = the hosts given
+  int default_slots = 1;           // of a host that it prints without a number
   // Where agents may join: see AgentDoor::open. "" = nowhere
   std::string accept_agents{};
-  std::string
-      secret_file{};  // with the secret of the job, which these agents must know; made if it is missing
+  // With the secret of the job, which these agents must know; made if it is missing.
+  std::string secret_file{};
 };
 
 struct RunOptions {
