@@ -10,18 +10,9 @@
 #include <optional>
 #include <string>
 
-#include "rueda/base/bytes.h"
+#include "launch/joining.h"
 
 namespace rueda::launch {
-
-// Of an agent that nobody has started: it joins an elastic job. Its ranks run in its own environment and
-// folder, as in a container.
-struct Joining {
-  std::string name;  // of its host, in the job
-  int slots = 1;
-  Bytes secret{};  // of the job
-  std::string launcher_address{}, own_address{};
-};
 
 // Runs the agent and returns its exit status. release: the version, which the launcher compares with its own.
 // stdin and stdout lead to the launcher.

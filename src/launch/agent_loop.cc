@@ -1,10 +1,7 @@
 #include "launch/agent_loop.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +9,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <sstream>
 
+#include "launch/agent_hello.h"
 #include "launch/poll_set.h"
 #include "launch/processes.h"
+#include "launch/rank_files.h"
 #include "launch/rank_metrics.h"
 #include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
@@ -33,17 +31,6 @@ constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; eve
 constexpr Nanos kBoardTick = 2 * kMillisecond;
 constexpr Nanos kSweepTick = 20 * kMillisecond;
 constexpr Nanos kStartTurn = 50 * kMillisecond;  // time for starting ranks before the launcher is heard again
-
-int find_free_port() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.sin_port);
-}
 
 std::string value_of(const Variables& variables, std::string_view name) {
   for (auto entry = variables.rbegin(); entry != variables.rend(); ++entry)
@@ -111,22 +98,6 @@ Result<pid_t> spawn_with_pipes(const Job& job, const Variables& variables, std::
   return pid;
 }
 
-struct Addresses {
-  std::string launcher, own;  // "" = unknown
-};
-
-// What ssh or srun says about the connection by which it has started this agent.
-Addresses addresses_of_start() {
-  const char* launch_node = getenv("SLURM_LAUNCH_NODE_IPADDR");
-  const char* connection = getenv("SSH_CONNECTION");  // "client port server port"
-  if (connection == nullptr) return {.launcher = launch_node != nullptr ? launch_node : "", .own = ""};
-  std::istringstream words(connection);
-  Addresses addresses;
-  std::string port;
-  words >> addresses.launcher >> port >> addresses.own;
-  return addresses;
-}
-
 }  // namespace
 
 AgentLoop::AgentLoop(Self self, pid_t guardian, UniqueFd signals)
@@ -147,25 +118,13 @@ int AgentLoop::run() {
 }
 
 bool AgentLoop::is_finished() const {
-  if (is_launcher_lost_) return is_swept_;
+  if (is_launcher_lost_) return leftovers_.are_over();
   return is_bye_sent_ && out_.is_empty();
 }
 
 void AgentLoop::say_hello() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  const Addresses addresses =
-      joining_ ? Addresses{joining_->launcher_address, joining_->own_address} : addresses_of_start();
-  const Hello hello{.release = release_,
-                    .host = joining_ ? joining_->name : name.data(),
-                    .pid = getpid(),
-                    .private_dir = private_dir_,
-                    .free_port = find_free_port(),
-                    .launcher_address = addresses.launcher,
-                    .own_address = addresses.own,
-                    .slots = joining_ ? joining_->slots : 0};
   out_.push(as_bytes(kAgentMagic));
-  send(MessageType::kHello, encode(hello));
+  send(MessageType::kHello, encode(hello_of(release_, private_dir_, joining_)));
 }
 
 void AgentLoop::step() {
@@ -193,7 +152,7 @@ void AgentLoop::step() {
   Nanos wake = std::max<Nanos>(next_pong_, 1);
   if (query_) wake = std::min(wake, query_->until());
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
-  if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
+  if (leftovers_.are_ending()) wake = monotonic_now() + kSweepTick;
   if (boards_.are_awaited()) wake = std::min(wake, monotonic_now() + kBoardTick);
   if (is_starting()) wake = 1;
   set.wait(Deadline::at(wake));
@@ -232,7 +191,8 @@ void AgentLoop::send_all_metrics(Nanos now) {
   if (!job_ || !job_->collects_metrics || now < next_metrics_ || out_.is_full()) return;
   if (next_metrics_ != 0)
     for (const RankProcess& rank : ranks_)
-      if (!rank.has_ended) send_metrics(rank);
+      if (!rank.has_ended)
+        send_metrics(private_dir_, rank.job.rank, [this](auto type, auto payload) { send(type, payload); });
   next_metrics_ = now + kMetricsInterval;
 }
 
@@ -282,7 +242,7 @@ void AgentLoop::on_message(const AgentMessage& message) {
     case MessageType::kAsk:
       return begin_query(message);
     case MessageType::kNews:
-      return keep_news(message.payload);
+      return keep_news(private_dir_, message.payload);
     case MessageType::kRefused:
       return on_refused(as_text(message.payload));
     default:

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "launch/agent.h"
 #include "launch/agent_messages.h"
 #include "launch/boards.h"
 #include "launch/cores.h"
 #include "launch/held_ranks.h"
+#include "launch/joining.h"
+#include "launch/leftovers.h"
 #include "launch/out_queue.h"
 #include "launch/outside_signals.h"
 #include "launch/rank_status_query.h"
@@ -66,8 +67,6 @@ class AgentLoop {
   // Returns false at end of file.
   bool pass_output(RankProcess& rank, Stream stream);
   void drain(RankProcess& rank);
-  void send_result_file(RankProcess& rank);
-  void send_metrics(const RankProcess& rank);
   // signals
   void read_signals();
   void take_signals();
@@ -77,7 +76,6 @@ class AgentLoop {
   void on_signal_elsewhere(int signal);
   void await_same_signal();
   void look_at_ranks();
-  void keep_news(std::span<const std::byte> payload) const;
   // endings
   void signal_ranks(int signal);
   void begin_end();
@@ -107,11 +105,10 @@ class AgentLoop {
   bool keeps_grace_ = false;  // a scheduler ends this agent or another one: also without the launcher
   int end_signal_ = 0;        // what the agent of another host has got; SIGINT or SIGTERM
   bool is_leaving_ = false;   // a scheduler takes this host away from an elastic job
-  bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
-       is_bye_sent_ = false;
+  bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;
-  Nanos kill_at_ = 0;       // 0 = not stopping, or already killed
-  Nanos sweep_began_ = 0;   // 0 = it has not begun
+  Nanos kill_at_ = 0;  // 0 = not stopping, or already killed
+  Leftovers leftovers_;
   int64_t oom_kills_ = -1;  // at the start
 };
 

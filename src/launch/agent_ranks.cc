@@ -1,6 +1,4 @@
 // The part of AgentLoop that watches ranks and ends them.
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,14 +11,11 @@
 
 #include "launch/agent_loop.h"
 #include "launch/processes.h"
-#include "launch/rank_metrics.h"
+#include "launch/rank_files.h"
 
 namespace rueda::launch {
 namespace {
 
-// From SIGTERM to SIGKILL, for processes that the ranks left behind when they ended.
-constexpr Nanos kLeftoverGrace = 300 * kMillisecond;
-constexpr Nanos kSweepLimit = 5 * kSecond;  // a process in uninterruptible sleep cannot be killed
 // The pipe of a dead rank holds at most 1 MiB, but its children may go on writing.
 constexpr int kMaxDrainReads = 4096;
 
@@ -72,8 +67,9 @@ void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   boards_.forget(rank.job.rank);
   if (job_->is_elastic) end_group(rank.pid);
   drain(rank);  // its last output must be sent before its exit is reported
-  send_result_file(rank);
-  send_metrics(rank);
+  const auto pass = [this](MessageType type, std::span<const std::byte> payload) { send(type, payload); };
+  if (!job_->stage.empty()) send_result_file(private_dir_, rank.job.rank, pass);
+  if (job_->collects_metrics) send_metrics(private_dir_, rank.job.rank, pass);
   Exit exit;
   exit.rank = rank.job.rank;
   exit.pid = rank.pid;
@@ -111,29 +107,6 @@ void AgentLoop::drain(RankProcess& rank) {
   }
 }
 
-void AgentLoop::send_result_file(RankProcess& rank) {
-  if (job_->stage.empty()) return;
-  const std::string path = fmt::format("{}/result.{}", private_dir_, rank.job.rank);
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  std::array<std::byte, kMaxOutputBytes - 64> chunk;
-  for (ssize_t size = 0; file.is_open() && (size = read(file.get(), chunk.data(), chunk.size())) > 0;) {
-    ByteWriter writer;
-    writer.put(rank.job.rank);
-    writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
-    send(MessageType::kFile, writer.bytes());
-  }
-}
-
-void AgentLoop::send_metrics(const RankProcess& rank) {
-  if (!job_->collects_metrics) return;
-  const std::string text = read_metrics(private_dir_, rank.job.rank);
-  if (text.empty()) return;
-  ByteWriter writer;
-  writer.put(rank.job.rank);
-  writer.put_raw(as_bytes(text));
-  send(MessageType::kMetrics, writer.bytes());
-}
-
 // Other ranks cannot see a process of another host.
 void AgentLoop::look_at_ranks() {
   std::vector<std::pair<Rank, pid_t>> running;
@@ -142,33 +115,14 @@ void AgentLoop::look_at_ranks() {
   if (const auto news = held_ranks_.look(running)) send(MessageType::kHeld, status::encode(*news));
 }
 
-// Without them the ranks say less about what is wrong.
-void AgentLoop::keep_news(std::span<const std::byte> payload) const {
-  const Result<status::JobNews> news = status::decode_job_news(payload);
-  if (news.is_ok()) (void)status::write_news(private_dir_ + "/news", news.value(), monotonic_now());
-}
-
 bool AgentLoop::have_all_ended() const {
   if (job_ && job_->is_elastic && !is_stopping_) return false;
   return std::ranges::all_of(ranks_, &RankProcess::has_ended);
 }
 
-// All ranks have ended. Ends the processes that they left running, including those with a session of their
-// own or a double fork.
+// All ranks have ended.
 void AgentLoop::sweep(Nanos now) {
-  if (is_swept_) return;
-  const std::vector<pid_t> leftovers = descendants_of(getpid());
-  const bool is_first = sweep_began_ == 0;
-  if (is_first) sweep_began_ = now;
-  const bool is_late = now - sweep_began_ >= kLeftoverGrace;
-  for (const pid_t pid : leftovers)
-    if (is_first || is_late) kill(pid, is_late ? SIGKILL : SIGTERM);
-  if (!leftovers.empty() && now - sweep_began_ < kSweepLimit) return;
-  if (!leftovers.empty()) {
-    const std::string text = fmt::format("rueda agent: process {} cannot be killed\n", leftovers.front());
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  }
-  is_swept_ = true;
+  if (leftovers_.are_over() || !leftovers_.end(now)) return;
   for (RankProcess& rank : ranks_) {
     drain(rank);
     rank.out.reset();

@@ -146,6 +146,17 @@ void ElasticHands::tick(Nanos now) {
   dismiss_left();
 }
 
+std::vector<Rank> ElasticHands::members_of(const std::vector<Rank>& numbers) const {
+  std::vector<Rank> ranks;
+  for (const Rank number : numbers)
+    if (const Rank rank = job_.rank_of(number); rank != -1) ranks.push_back(rank);
+  return ranks;
+}
+
+Status ElasticHands::on_message(const AgentMessage& message) {
+  return message.type == MessageType::kBoard ? on_board(message.payload) : on_leave(message.payload);
+}
+
 Status ElasticHands::on_leave(std::span<const std::byte> payload) {
   const auto number = ByteReader(payload).get<int32_t>();
   if (number < 0 || number >= parts_.ranks.size())

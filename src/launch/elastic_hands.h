@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "launch/agent_door.h"
 #include "launch/agent_tries.h"
@@ -37,15 +38,20 @@ class ElasticHands {
   [[nodiscard]] ElasticJob& job() { return job_; }
 
   void on_held(const std::string& host, std::span<const std::byte> payload);
-  Status on_board(std::span<const std::byte> payload);
-  // One of its processes was told to leave by SIGTERM.
-  Status on_leave(std::span<const std::byte> payload);
-  // Its agent was: all of its processes. Returns false if the job has no other host.
+  // About one of its processes: kBoard or kLeave.
+  Status on_message(const AgentMessage& message);
+  // The agent was told to leave by SIGTERM: all of its processes are. Returns false if the job has no other
+  // host.
   bool on_host_leaving(const HostLink& link);
   void on_host_lost(const std::string& host, Nanos now);
   void tick(Nanos now);
+  // The ranks that these processes have in the last view. Those that are no members have none.
+  [[nodiscard]] std::vector<Rank> members_of(const std::vector<Rank>& numbers) const;
 
  private:
+  Status on_board(std::span<const std::byte> payload);
+  // One of its processes was told to leave by SIGTERM.
+  Status on_leave(std::span<const std::byte> payload);
   void start(const std::string& host, const Variables& variables);
   bool reach(const std::string& host);
   void begin_agent(const std::string& host, HostLink* before);

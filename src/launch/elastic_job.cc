@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <csignal>
 #include <iterator>
 #include <utility>
 
@@ -32,17 +31,14 @@ membership::Rules rules_of(const ElasticOptions& options) {
           .timeout = nanos(options.timeout_s, kSecond)};
 }
 
-Uid uid_of(const Slots::Place& place) { return fmt::format("{}:{}#{}", place.host, place.slot, place.life); }
-
 }  // namespace
 
 ElasticJob::ElasticJob(const ElasticOptions& options, int size, Effects effects)
     : options_(options),
       effects_(std::move(effects)),
       proposer_(rules_of(options)),
-      hosts_(options_, effects_.say, effects_.reach) {
-  processes_.reserve(static_cast<size_t>(size));
-}
+      hosts_(options_, effects_.say, effects_.reach),
+      processes_(size) {}
 
 void ElasticJob::watch(PollSet& set) {
   set.watch(inbox_.fd(), POLLIN, [] {});  // tick() takes what has come
@@ -56,7 +52,7 @@ void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Plac
   for (size_t i = 0; i < placements.size(); ++i) {
     // Both fill one host after the other.
     const Slots::Place place = slots_.take(now).value();
-    add(place, now).after = 1;
+    processes_.add(place, now).after = 1;
   }
   const int wanted = options_.most == 0 ? 0 : options_.most + options_.spares;
   if (!hosts_.are_discovered() && slots_.offered() < wanted)
@@ -64,15 +60,10 @@ void ElasticJob::begin(const std::vector<HostSlots>& hosts, std::span<const Plac
                              counted(wanted, "process"), counted(slots_.offered(), "slot")));
 }
 
-ElasticJob::Process& ElasticJob::add(const Slots::Place& place, Nanos now) {
-  numbers_.emplace(uid_of(place), static_cast<int>(processes_.size()));
-  return processes_.emplace_back(Process{.place = place, .uid = uid_of(place), .started = now});
-}
-
 Status ElasticJob::open(std::unique_ptr<membership::Register> views, Nanos now) {
   views_ = std::move(views);
   View first{.number = 1, .members = {}, .lost = {}};
-  for (const Process& one : processes_)
+  for (const ElasticProcess& one : processes_)
     first.members.push_back({.uid = one.uid, .host = one.place.host, .is_new = true});
   const Result<View> decided = views_->propose(first);
   if (!decided.is_ok()) return decided.status();
@@ -81,7 +72,7 @@ Status ElasticJob::open(std::unique_ptr<membership::Register> views, Nanos now) 
 }
 
 Variables ElasticJob::variables_of(int number) const {
-  const Process& process = processes_[static_cast<size_t>(number)];
+  const ElasticProcess& process = processes_.at(number);
   const std::string timeout = fmt::format("{}", options_.timeout_s);
   const bool is_joiner = process.after == 0;
   return {{"RUEDA_JOINER", is_joiner ? "1" : "0"},
@@ -92,44 +83,23 @@ Variables ElasticJob::variables_of(int number) const {
           {"HOROVOD_ELASTIC", "1"}};
 }
 
-std::optional<int> ElasticJob::number_of(const Uid& uid) const {
-  const auto at = numbers_.find(uid);
-  return at == numbers_.end() ? std::nullopt : std::optional(at->second);
-}
-
-ElasticJob::Process& ElasticJob::process_of(const Member& member) {
-  return processes_[static_cast<size_t>(number_of(member.uid).value())];
-}
-
-const ElasticJob::Process& ElasticJob::process_of(const Member& member) const {
-  return processes_[static_cast<size_t>(number_of(member.uid).value())];
-}
-
 // A member has ended well, and no other wants to go on without it.
 bool ElasticJob::is_about_to_end() const {
   return !proposer_.has_ready_member() &&
          std::ranges::any_of(proposer_.view().members, [this](const Member& one) {
-           const Process& process = process_of(one);
+           const ElasticProcess& process = processes_.of(one);
            return process.has_ended && !process.has_failed;
          });
 }
 
-// What is known here about a process that rueda has ended or told to leave.
-Ending ElasticJob::corrected(Ending ending) const {
-  const Process& process = processes_[static_cast<size_t>(ending.rank)];
-  if (!process.ended_because.empty() && ending.signal == SIGKILL)
-    ending.trouble = "was ended by rueda: " + process.ended_because;
-  return ending;
-}
-
 void ElasticJob::end(int number, const std::string& why) {
-  Process& process = processes_[static_cast<size_t>(number)];
+  ElasticProcess& process = processes_.at(number);
   process.ended_because = why;
   effects_.end(number);
 }
 
 void ElasticJob::on_ended(const Ending& ending, Nanos now) {
-  Process& process = processes_[static_cast<size_t>(ending.rank)];
+  ElasticProcess& process = processes_.at(ending.rank);
   if (std::exchange(process.has_ended, true)) return;
   process.has_failed = ending.is_failure() && !(process.is_leaving && ending.exit_code == kLeft);
   slots_.end(process.place, ending.is_failure(), now - process.started, now);
@@ -141,11 +111,11 @@ void ElasticJob::on_ended(const Ending& ending, Nanos now) {
 // Members that wait in an init of this view learn that it will not be complete. The first ending is enough.
 void ElasticJob::tell_ended(const Ending& ending) {
   const View& view = proposer_.view();
-  const Uid& uid = processes_[static_cast<size_t>(ending.rank)].uid;
+  const Uid& uid = processes_.at(ending.rank).uid;
   const Rank rank = view.rank_of(uid);
-  Ending named = corrected(ending);
+  Ending named = processes_.corrected(ending);
   if (rank >= 0) named.rank = rank;
-  if (processes_[static_cast<size_t>(ending.rank)].has_failed && !ending.was_stopped)
+  if (processes_.at(ending.rank).has_failed && !ending.was_stopped)
     effects_.say(describe_loss(named, uid, view));
   if (rank >= 0 && !ending.is_failure()) ended_well_.push_back(named);
   tell_early_ends();
@@ -171,7 +141,7 @@ void ElasticJob::tick(Nanos now) {
     const std::string why =
         fmt::format("it has not said within {} s that it is ready for the next view", options_.timeout_s);
     effects_.say(fmt::format("process {} is ended: {}", uid, why));
-    end(number_of(uid).value(), why);
+    end(processes_.number_of(uid).value(), why);
   }
   if (hosts_.tick(now)) {
     slots_.offer(hosts_.offered());
@@ -186,13 +156,13 @@ void ElasticJob::tick(Nanos now) {
 }
 
 bool ElasticJob::has_left(const std::string& host) const {
-  return hosts_.is_leaving(host) && std::ranges::none_of(processes_, [&](const Process& one) {
+  return hosts_.is_leaving(host) && std::ranges::none_of(processes_, [&](const ElasticProcess& one) {
            return one.place.host == host && !one.has_ended;
          });
 }
 
 void ElasticJob::on_leaving(int number) {
-  Process& process = processes_[static_cast<size_t>(number)];
+  ElasticProcess& process = processes_.at(number);
   if (process.has_ended || std::exchange(process.is_leaving, true)) return;
   effects_.say(
       fmt::format("process {} was told by SIGTERM to leave; it does so at the next commit", process.uid));
@@ -203,21 +173,20 @@ void ElasticJob::on_leaving(int number) {
 // member would stay, they wait until others have joined, or the state would be lost.
 void ElasticJob::let_go() {
   const View& view = proposer_.view();
-  const auto has_place = [this](const Process& one) {
+  const auto has_place = [this](const ElasticProcess& one) {
     return slots_.is_offered(one.place) && !one.is_leaving;
   };
   const bool does_one_stay = std::ranges::any_of(view.members, [&](const Member& one) {
-    const Process& process = process_of(one);
+    const ElasticProcess& process = processes_.of(one);
     return !process.has_ended && has_place(process);
   });
   proposer_.allow_more(does_one_stay ? 0 : view.size());
-  for (size_t number = 0; number < processes_.size(); ++number) {
-    Process& process = processes_[number];
+  for (int number = 0; number < processes_.size(); ++number) {
+    ElasticProcess& process = processes_.at(number);
     if (process.has_ended || has_place(process)) continue;
     const bool is_member = view.rank_of(process.uid) >= 0;
     const bool ends_by_itself = is_member || process.after > 0;  // it hears that it was excluded
-    if (!ends_by_itself && !std::exchange(process.is_told_to_end, true))
-      end(static_cast<int>(number), "its slot is gone");
+    if (!ends_by_itself && !std::exchange(process.is_told_to_end, true)) end(number, "its slot is gone");
     if (is_member && does_one_stay) {
       process.is_leaving = true;
       proposer_.on_leaving(process.uid);
@@ -227,9 +196,9 @@ void ElasticJob::let_go() {
 
 void ElasticJob::hear(Nanos now) {
   for (membership::Ready& ready : inbox_.take()) {
-    const std::optional<int> number = number_of(ready.uid);
+    const std::optional<int> number = processes_.number_of(ready.uid);
     if (!number) continue;  // it belongs to no process of this job
-    Process& process = processes_[static_cast<size_t>(*number)];
+    ElasticProcess& process = processes_.at(*number);
     process.after = ready.after;
     proposer_.on_ready(ready, now);
     if (ready.after == proposer_.view().number) tell(common_commit_.on_left());
@@ -245,7 +214,7 @@ void ElasticJob::refuse(Nanos now) {
                  std::string(membership::kAnswerNo) + why);
     told_.insert(uid);
     if (proposer_.cut_off().contains(uid))
-      slots_.rest(processes_[static_cast<size_t>(*number_of(uid))].place.host, now);
+      slots_.rest(processes_.at(*processes_.number_of(uid)).place.host, now);
   }
 }
 
@@ -286,7 +255,8 @@ void ElasticJob::change_members() {
   std::vector<CommonCommit::Member> members;
   CommonCommit::Reasons reasons{.are_hosts_added = proposer_.has_joiners()};
   for (const Member& one : proposer_.view().members) {
-    members.push_back({.number = number_of(one.uid).value(), .does_leave = proposer_.is_leaving(one.uid)});
+    members.push_back(
+        {.number = processes_.number_of(one.uid).value(), .does_leave = proposer_.is_leaving(one.uid)});
     reasons.are_hosts_removed = reasons.are_hosts_removed || members.back().does_leave;
   }
   tell(common_commit_.begin(members, reasons));
@@ -297,11 +267,11 @@ void ElasticJob::on_board(const BoardReport& report) {
 }
 
 void ElasticJob::on_held(const std::string& host, const status::JobNews& news, Nanos now) {
-  for (size_t number = 0; number < processes_.size(); ++number) {
-    Process& process = processes_[number];
+  for (int number = 0; number < processes_.size(); ++number) {
+    ElasticProcess& process = processes_.at(number);
     if (process.place.host != host) continue;
     const bool is_stopped = std::ranges::any_of(news.held, [number](const status::HeldProcess& one) {
-      return std::cmp_equal(one.rank, number) && one.state == ProcessState::kStopped;
+      return one.rank == number && one.state == ProcessState::kStopped;
     });
     if (!is_stopped) process.stopped = 0;
     if (is_stopped && process.stopped == 0) process.stopped = now - kSeenFor;
@@ -311,13 +281,13 @@ void ElasticJob::on_held(const std::string& host, const status::JobNews& news, N
 // One that is continued later must not write into memory that others map, so it ends before there is a view
 // without it.
 void ElasticJob::evict_stopped(Nanos now) {
-  for (size_t number = 0; number < processes_.size(); ++number) {
-    Process& process = processes_[number];
+  for (int number = 0; number < processes_.size(); ++number) {
+    ElasticProcess& process = processes_.at(number);
     if (process.stopped == 0 || process.has_ended || now - process.stopped < kElasticStoppedTime) continue;
     process.stopped = 0;
     effects_.say(fmt::format("process {} has been stopped for {} s; it is ended", process.uid,
                              kElasticStoppedTime / kSecond));
-    end(static_cast<int>(number), fmt::format("it had been stopped for {} s", kElasticStoppedTime / kSecond));
+    end(number, fmt::format("it had been stopped for {} s", kElasticStoppedTime / kSecond));
   }
 }
 
@@ -336,7 +306,7 @@ void ElasticJob::install(const View& view) {
   effects_.say(describe_view(view));
   const std::string answer = fmt::format("{}{}", membership::kAnswerView, view.number);
   for (const Member& one : view.members) {
-    const Process& process = processes_[static_cast<size_t>(number_of(one.uid).value())];
+    const ElasticProcess& process = processes_.of(one);
     effects_.put(membership::answer_key(one.uid, process.after), answer);
   }
 }
@@ -344,14 +314,14 @@ void ElasticJob::install(const View& view) {
 // Those that are about to leave are replaced before they have left.
 void ElasticJob::fill_slots(Nanos now) {
   if (is_about_to_end()) return;
-  const auto leaving = static_cast<int>(
-      std::ranges::count_if(processes_, [](const Process& one) { return one.is_leaving && !one.has_ended; }));
+  const auto leaving = static_cast<int>(std::ranges::count_if(
+      processes_, [](const ElasticProcess& one) { return one.is_leaving && !one.has_ended; }));
   const int wanted = options_.most == 0 ? slots_.offered() : options_.most + options_.spares + leaving;
   while (slots_.taken() < wanted) {
     const std::optional<Slots::Place> place = slots_.take(now);
     if (!place) return;
-    const auto number = static_cast<int>(processes_.size());
-    effects_.say(fmt::format("process {} is started as number {}", add(*place, now).uid, number));
+    const int number = processes_.size();
+    effects_.say(fmt::format("process {} is started as number {}", processes_.add(*place, now).uid, number));
     effects_.start(place->host, variables_of(number));
   }
 }
@@ -359,7 +329,7 @@ void ElasticJob::fill_slots(Nanos now) {
 void ElasticJob::judge(Nanos now) {
   const View& view = proposer_.view();
   const bool have_all_ended =
-      std::ranges::all_of(view.members, [this](const Member& one) { return process_of(one).has_ended; });
+      std::ranges::all_of(view.members, [this](const Member& one) { return processes_.of(one).has_ended; });
   if (have_all_ended) {
     is_over_ = true;
     return;
@@ -378,9 +348,9 @@ Nanos ElasticJob::next(Nanos now) const {
 std::vector<Ending> ElasticJob::deciding(const std::vector<Ending>& endings) const {
   std::vector<Ending> last;
   for (const Ending& one : endings) {
-    const Process& process = processes_[static_cast<size_t>(one.rank)];
+    const ElasticProcess& process = processes_.at(one.rank);
     const bool has_left = process.is_leaving && one.exit_code == kLeft;
-    if (proposer_.view().rank_of(process.uid) >= 0 && !has_left) last.push_back(corrected(one));
+    if (proposer_.view().rank_of(process.uid) >= 0 && !has_left) last.push_back(processes_.corrected(one));
   }
   return last;
 }

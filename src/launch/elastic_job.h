@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,6 +15,7 @@
 #include "launch/agent_messages.h"
 #include "launch/common_commit.h"
 #include "launch/elastic_hosts.h"
+#include "launch/elastic_processes.h"
 #include "launch/ending.h"
 #include "launch/environment.h"
 #include "launch/job_options.h"
@@ -73,9 +73,7 @@ class ElasticJob {
   [[nodiscard]] bool is_in_first_view() const { return proposer_.view().number <= 1; }
   [[nodiscard]] int64_t view() const { return proposer_.view().number; }
   // In the last view; -1: this process is no member.
-  [[nodiscard]] Rank rank_of(int number) const {
-    return proposer_.view().rank_of(processes_[static_cast<size_t>(number)].uid);
-  }
+  [[nodiscard]] Rank rank_of(int number) const { return proposer_.view().rank_of(processes_.at(number).uid); }
   // Every member of the last view has ended, or no view can follow.
   [[nodiscard]] bool is_over() const { return is_over_; }
   [[nodiscard]] const std::string& verdict() const { return verdict_; }  // empty: the ranks decide
@@ -83,22 +81,7 @@ class ElasticJob {
   [[nodiscard]] std::vector<Ending> deciding(const std::vector<Ending>& endings) const;
 
  private:
-  struct Process {
-    Slots::Place place;
-    membership::Uid uid;
-    Nanos started = 0;
-    int64_t after = 0;  // of its last word
-    Nanos stopped = 0;  // since when; 0: it is not
-    bool has_ended = false, has_failed = false, is_told_to_end = false;
-    bool is_leaving = false;      // it was told to
-    std::string ended_because{};  // by rueda
-  };
-  Process& add(const Slots::Place& place, Nanos now);
-  [[nodiscard]] std::optional<int> number_of(const membership::Uid& uid) const;
-  [[nodiscard]] Process& process_of(const membership::Member& member);
-  [[nodiscard]] const Process& process_of(const membership::Member& member) const;
   [[nodiscard]] bool is_about_to_end() const;
-  [[nodiscard]] Ending corrected(Ending ending) const;
   void end(int number, const std::string& why);
   void hear(Nanos now);
   void refuse(Nanos now);
@@ -122,10 +105,9 @@ class ElasticJob {
   Slots slots_;
   ReadyInbox inbox_;
   ElasticHosts hosts_;
-  std::vector<Process> processes_;          // by number
-  std::map<membership::Uid, int> numbers_;  // of processes
-  std::set<membership::Uid> told_;          // that they are excluded, and why
-  std::vector<Ending> ended_well_;          // members of this view; the others may go on
+  ElasticProcesses processes_;
+  std::set<membership::Uid> told_;  // that they are excluded, and why
+  std::vector<Ending> ended_well_;  // members of this view; the others may go on
   std::string verdict_, awaited_;
   bool is_ended_told_ = false;  // of this view
   bool is_over_ = false;

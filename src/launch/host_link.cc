@@ -77,7 +77,7 @@ void HostLink::on_message(const AgentMessage& message,
       return;
     }
     case MessageType::kPong:
-      return note_clock(ByteReader(message.payload).get<Nanos>(), monotonic_now());
+      return clock_.note(ByteReader(message.payload).get<Nanos>(), monotonic_now());
     case MessageType::kBye:
       has_said_bye_ = true;
       return;
@@ -163,13 +163,9 @@ std::string HostLink::unreachable(Nanos now) const {
                      (now - last_heard_) / kSecond);
 }
 
-void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {
-  clock_offset_ = std::min(clock_offset_.value_or(arrived - agent_clock), arrived - agent_clock);
-}
-
 Nanos HostLink::to_our_clock(Nanos agent_clock) const {
   // All processes of one machine share a clock.
-  return agent_clock + (is_remote() ? clock_offset_.value_or(0) : 0);
+  return is_remote() ? clock_.to_ours(agent_clock) : agent_clock;
 }
 
 bool HostLink::is_lost() const { return is_attached_ && !has_said_bye_ && !is_open() && is_reaped(); }

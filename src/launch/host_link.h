@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "launch/agent_clock.h"
 #include "launch/agent_messages.h"
 #include "launch/out_queue.h"
 #include "launch/starters/starter.h"
@@ -41,8 +42,7 @@ class HostLink {
   // SIGKILL to the process we started, and to the worker if it runs on this machine.
   void force_end(Nanos now);
 
-  // Converts a time of the agent's clock to ours. The offset is the smallest (arrival - sending) seen so far,
-  // so the result is too late by the smallest latency.
+  // Converts a time of the agent's clock to ours.
   [[nodiscard]] Nanos to_our_clock(Nanos agent_clock) const;
 
   // The agent was started and has ended without a bye, and everything it sent has been read.
@@ -80,7 +80,6 @@ class HostLink {
  private:
   void on_message(const AgentMessage& message,
                   const std::function<void(const AgentMessage&)>& on_rank_message);
-  void note_clock(Nanos agent_clock, Nanos arrived);
   [[nodiscard]] std::string unreachable(Nanos now) const;
 
   std::string host_;
@@ -95,7 +94,7 @@ class HostLink {
   std::string error_partial_, error_tail_;  // the last KiB, for messages
   std::optional<int> wait_status_;
   std::string closed_because_;
-  std::optional<Nanos> clock_offset_;
+  AgentClock clock_;
   Nanos last_heard_ = 0;
 };
 

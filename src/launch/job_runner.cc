@@ -19,13 +19,36 @@
 #include "launch/report.h"
 #include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
-#include "rueda/store/arrived.h"
 #include "rueda/store/ended.h"
 
 namespace rueda::launch {
 namespace {
 
 constexpr Nanos kLastCopy = 600 * kSecond;  // of logs to another place; Ctrl-C ends the wait
+
+void say_lines(RankOutput& output, const std::string& host, std::string_view lines) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    output.say(fmt::format("[{}] {}\n", host, line));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+  }
+}
+
+// Guardian and worker of this machine are both dead.
+void clean_up_here(const HostLink& link, bool are_local_gone) {
+  // Their remaining descendants are now ours.
+  if (are_local_gone) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
+  const std::string left = link.hello() ? link.hello()->private_dir : "";
+  if (is_private_dir_name(left)) remove_private_dir(left);
+}
+
+void add_last_lines(Ending& ending, const RankOutput& output) {
+  const bool is_silent = output.last_lines(ending.rank, Stream::kStderr).empty();
+  const Stream stream = is_silent ? Stream::kStdout : Stream::kStderr;
+  ending.last_lines = output.last_lines(ending.rank, stream);
+  if (!ending.last_lines.empty()) ending.log_path = output.log(ending.rank, stream);
+  ending.stream = is_silent ? "stdout" : "stderr";
+}
 
 }  // namespace
 
@@ -39,7 +62,7 @@ JobRunner::JobRunner(RunOptions options)
                     [this](const HostLink& link, std::string_view lines) {
                       // Of an agent that never came, it is said when it is known to have ended.
                       const bool is_in_words = elastic_ != nullptr && !link.hello();
-                      if (phase_ == Phase::kRunning && !is_in_words) say_lines(link.host(), lines);
+                      if (phase_ == Phase::kRunning && !is_in_words) say_lines(output_, link.host(), lines);
                     }},
       start_watch_(options_.start_timeout_s, output_.err().is_tty()),
       init_watch_(options_.size, output_.err().is_tty()),
@@ -135,8 +158,10 @@ void JobRunner::open_status_server() {
   if (!options_.answers_status) return;
   std::vector<status::HostAnswer> hosts;
   for (int host = 0; host < ranks_.host_count(); ++host)
-    if (const HostLink& link = agents_.links()[static_cast<size_t>(host)]; link.is_remote())
-      hosts.push_back({.host = link.host(), .ranks = status_ranks_on(host)});
+    if (const HostLink& link = agents_.links()[static_cast<size_t>(host)]; link.is_remote()) {
+      const std::vector<Rank> ranks = ranks_.ranks_on(host);
+      hosts.push_back({.host = link.host(), .ranks = elastic_ ? elastic_->members_of(ranks) : ranks});
+    }
   std::erase_if(hosts, [](const status::HostAnswer& host) { return host.ranks.empty(); });
   const Status opened = status_server_.offer(status::folder_path(), std::move(hosts));
   if (!opened.is_ok() && options_.is_verbose) say("rueda status will not see other hosts: " + opened.why);
@@ -146,19 +171,13 @@ void JobRunner::open_status_server() {
 void JobRunner::watch_arrivals() {
   store_->on_set([this](std::string_view key, std::string_view value) {
     if (elastic_) elastic_->job().inbox().on_set(key, value);
-    const std::optional<Rank> rank = store::parse_arrival_key(key);
-    if (!rank) return;
-    const std::scoped_lock lock(arrivals_.mutex);
-    arrivals_.ranks.push_back(*rank);
+    arrivals_.on_set(key);
   });
 }
 
 void JobRunner::show_missing_ranks(Nanos now) {
   if (init_watch_.is_over()) return;
-  {
-    const std::scoped_lock lock(arrivals_.mutex);
-    for (const Rank rank : std::exchange(arrivals_.ranks, {})) init_watch_.on_arrival(rank, now);
-  }
+  for (const Rank rank : arrivals_.take()) init_watch_.on_arrival(rank, now);
   if (init_watch_.is_over()) return output_.end_progress();
   const std::string notice =
       init_watch_.notice([this](Rank rank) -> std::string_view { return ranks_.host_of(rank); }, now);
@@ -233,14 +252,6 @@ void JobRunner::perform(StopPlan::Step step, Nanos now) {
   }
 }
 
-void JobRunner::say_lines(const std::string& host, std::string_view lines) {
-  while (!lines.empty()) {
-    const std::string_view line = lines.substr(0, lines.find('\n'));
-    output_.say(fmt::format("[{}] {}\n", host, line));
-    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
-  }
-}
-
 void JobRunner::lose_host(int host, Nanos now) {
   const HostLink& link = agents_.links()[static_cast<size_t>(host)];
   const StopPlan::HostLoss loss = stop_plan_.judge_loss(link.is_silent(now), link.last_heard(), now);
@@ -250,21 +261,18 @@ void JobRunner::lose_host(int host, Nanos now) {
   ending.trouble = fmt::format("was lost with its host: {}", link.lost_because());
   if (!ranks_.on_host_lost(host, ending)) return;
   if (!elastic_) tell_ended();
-  if (!link.is_remote()) {
-    // Guardian and worker are both dead. Their remaining descendants are now ours.
-    if (agents_.are_local_gone())
-      kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
-    const std::string left = link.hello() ? link.hello()->private_dir : "";
-    if (is_private_dir_name(left)) remove_private_dir(left);
-  }
+  if (!link.is_remote()) clean_up_here(link, agents_.are_local_gone());
   if (elastic_) return elastic_->on_host_lost(link.host(), now);
   on_failure(now);
 }
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
   if (message.type == MessageType::kAnswer) return status_server_.on_answer(link.host(), message.payload);
-  if (message.type == MessageType::kBoard || message.type == MessageType::kLeave)
-    return on_elastic_message(link, message);
+  if (message.type == MessageType::kBoard || message.type == MessageType::kLeave) {
+    const Status read = elastic_ ? elastic_->on_message(message) : Status::ok();
+    if (!read.is_ok()) link.close(read.why);
+    return;
+  }
   if (message.type == MessageType::kSignalled) return on_reported(link, message.payload);
   if (message.type == MessageType::kHeld) {
     const auto host = static_cast<int>(&link - agents_.links().data());
@@ -353,13 +361,7 @@ int JobRunner::finish() {
 int JobRunner::report() {
   std::vector<Ending> endings = deciding();
   for (Rank rank = 0; rank < ranks_.size(); ++rank) output_.finish(rank);
-  for (Ending& ending : endings) {
-    const bool is_silent = output_.last_lines(ending.rank, Stream::kStderr).empty();
-    const Stream stream = is_silent ? Stream::kStdout : Stream::kStderr;
-    ending.last_lines = output_.last_lines(ending.rank, stream);
-    if (!ending.last_lines.empty()) ending.log_path = output_.log(ending.rank, stream);
-    ending.stream = is_silent ? "stdout" : "stderr";
-  }
+  for (Ending& ending : endings) add_last_lines(ending, output_);
   if (!verdict().empty()) {
     output_.say(verdict_report(verdict(), endings));
     if (const std::optional<size_t> cause = first_cause(endings)) results_.write_failure(endings[*cause]);

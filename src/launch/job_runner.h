@@ -3,13 +3,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/agents.h"
+#include "launch/arrivals.h"
 #include "launch/elastic_hands.h"
 #include "launch/host_news.h"
 #include "launch/job_options.h"
@@ -74,10 +74,7 @@ class JobRunner {
   void perform(StopPlan::Step step, Nanos now);
   // elastic jobs
   Status open_door();
-  Status await_first_agents();
   void tick_elastic(Nanos now);
-  [[nodiscard]] std::vector<Rank> status_ranks_on(int host) const;
-  void on_elastic_message(HostLink& link, const AgentMessage& message);
   [[nodiscard]] std::vector<Ending> deciding() const;
   // Why rueda has ended an elastic job; empty: its ranks decide.
   [[nodiscard]] std::string verdict() const;
@@ -87,7 +84,6 @@ class JobRunner {
   int finish_output(int status);
   int finish_logs(int status);
   void say(const std::string& text) { output_.say("rueda: " + text + "\n"); }
-  void say_lines(const std::string& host, std::string_view lines);
 
   RunOptions options_;
   RankOutput output_;
@@ -100,11 +96,7 @@ class JobRunner {
   HostNews news_;
   StartWatch start_watch_;
   InitWatch init_watch_;
-  struct Arrivals {
-    std::mutex mutex;
-    std::vector<Rank> ranks;  // told by the store's thread, not yet by init_watch_
-  };
-  Arrivals arrivals_;
+  Arrivals arrivals_;  // of which init_watch_ does not know yet
   StopPlan stop_plan_;
   ReportedSignals reported_signals_;
   JobRanks ranks_;

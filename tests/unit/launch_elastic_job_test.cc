@@ -140,7 +140,7 @@ TEST(ElasticJob, only_a_process_that_is_needed_no_more_may_leave) {
 TEST(ElasticJob, a_process_that_rueda_has_ended_is_said_to_be) {
   Job job({.least = 1, .most = 2}, {{"a", 2}}, 2);
   const status::JobNews news{.held = {{.rank = 1, .state = ProcessState::kStopped}}, .without_agent = {}};
-  job->on_held("a", news, kSecond);
+  job->on_held("a", news, 2 * kSecond);
   job->tick(6 * kSecond);
   EXPECT_THAT(job.killed, ElementsAre(1));
   job.end(1, 0, 6 * kSecond, SIGKILL);

@@ -18,7 +18,6 @@ LIMITS = {"members": (24, 30), "functions": (32, 40), "lines": (400, 500)}
 RECORD_FUNCTIONS = 3
 # Classes that were larger when this rule came. The figures may only fall; an entry goes with its cause.
 LARGER: Dict[str, Dict[str, int]] = {
-    "src/launch/agent_loop.h AgentLoop": {"functions": 41, "lines": 511},
     "src/rueda/backend/mpi/library.cc Bound": {"functions": 42},
 }
 
