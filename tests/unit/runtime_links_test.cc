@@ -201,13 +201,13 @@ std::vector<control::MessageType> sent_by(FakeTransport& transport, Rank peer) {
 }
 
 TEST(LinksAcquire, of_a_higher_rank_asks_it_to_dial_through_the_coordinator_and_of_a_lower_one_nobody) {
-  TwoWays two(world("aabb", {"far"}), 2);
+  TwoWays two(world("aaabb", {"far"}), 2);
   ASSERT_TRUE(two.connect().is_ok());
   two.far->comes_up = false;
   EXPECT_FALSE(two.links.acquire(1).value());
   EXPECT_THAT(sent_by(*two.far, 0), IsEmpty()) << "this rank dials";
-  EXPECT_FALSE(two.links.acquire(3).value());
-  EXPECT_FALSE(two.links.acquire(3).value());
+  EXPECT_FALSE(two.links.acquire(4).value());
+  EXPECT_FALSE(two.links.acquire(4).value());
   EXPECT_THAT(sent_by(*two.far, 0), ElementsAre(control::MessageType::kConnect)) << "once";
 }
 
