@@ -4,7 +4,8 @@
 
 BERT base, GPT-2 small, a large LSTM and a mixture of experts, on hosts of eight A100 or H100, with one
 network port for a host or one for each GPU. Gradients are summed in float32, without compression. The
-alltoalls that bring tokens to experts and back stop computing, in every second layer (bench/figures/moe.py).
+alltoalls that bring tokens to experts and back stop computing, in every second layer (bench/figures/moe.py);
+with them the simulation comes to 128 GPUs.
 
 Needs matplotlib for the picture. Writes beyond.svg, and beyond.json with all numbers.
 
@@ -32,6 +33,7 @@ from typing import Any, Dict, List, NamedTuple
 import moe
 from output import Found, make_figure, pyplot, save, simulate_all, write_cluster, write_model
 
+MOST_OF_EXPERTS = 128  # GPUs; the plans of more take too much memory
 MODELS = {
     "bert_base": "BERT base",
     "gpt2": "GPT-2 small",
@@ -71,6 +73,10 @@ def cluster_of(gpu: Gpu, ports: int) -> Dict[str, Any]:
     }
 
 
+def counts_of(model: str, counts: List[int]) -> List[int]:
+    return [count for count in counts if model != "moe" or count <= MOST_OF_EXPERTS]
+
+
 def compute(rueda: str, folder: Path, most: int) -> Found:
     counts = [2**power for power in range(3, 11) if 2**power <= most]
     requests: List[List[str]] = []
@@ -84,14 +90,14 @@ def compute(rueda: str, folder: Path, most: int) -> Found:
                 words = ["--cluster", cluster, "--step-noise", "0.01", "--steps", "8"]
                 words += ["--model", str(shared) if model == "moe" else model]
                 words += [] if model == "moe" else ["--dilation", str(gpu.dilation())]
-                requests += [[*words, "--ranks", str(count)] for count in counts]
+                requests += [[*words, "--ranks", str(count)] for count in counts_of(model, counts)]
     rows = iter(simulate_all(rueda, requests))
     panels = []
     for gpu in GPUS:
         for ports in PORTS:
             curves: Dict[str, Dict[str, Any]] = {}
             for model in MODELS:
-                of_model = [next(rows) for _ in counts]
+                of_model = [next(rows) for _ in counts_of(model, counts)]
                 curves[model] = {
                     "compute_ms": of_model[0]["compute_ms"],
                     "step_ms": [row["step_ms"] for row in of_model],
@@ -120,7 +126,14 @@ def draw(found: Found, path: Path) -> None:
     for axes, panel in zip(panels.flat, found["panels"]):
         for model, curve in panel["curves"].items():
             shares = [100 * share for share in curve["efficiency"]]
-            axes.plot(found["gpus"], shares, "o-", markersize=4, color=colours[model], label=MODELS[model])
+            axes.plot(
+                found["gpus"][: len(shares)],
+                shares,
+                "o-",
+                markersize=4,
+                color=colours[model],
+                label=MODELS[model],
+            )
         axes.set_xscale("log", base=2)
         axes.set_xticks(found["gpus"], [str(count) for count in found["gpus"]])
         axes.set_ylim(0, 105)

@@ -56,6 +56,25 @@ Status check_algorithm(const std::string& name) {
   return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
 }
 
+// Each rank's plan says how many rows each rank gives or gets, and in an alltoall each rank to each other.
+// That is as much here as in all processes of the job together.
+Status check_rows(const workload::Model& model, int ranks) {
+  constexpr double kMostBytes = 2.0 * (1 << 30);
+  double bytes = 0;
+  for (const workload::Exchange& one : model.exchanges) {
+    const double rows = one.what == Collective::kAlltoall ? double{1} * ranks * ranks
+                        : one.what == Collective::kAllgather || one.what == Collective::kReducescatter ? ranks
+                                                                                                       : 0;
+    bytes += rows * ranks * static_cast<double>(sizeof(int64_t));
+  }
+  if (bytes <= kMostBytes) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format(
+              "{} ranks are too many for the \"exchanges\" of {}: the plans of all ranks would take {:.1f} "
+              "GB; give fewer --ranks",
+              ranks, model.name, bytes / 1e9)};
+}
+
 Status check_exchanges(const Request& request) {
   if (request.model.exchanges.empty()) return Status::ok();
   if (request.cross_step)
@@ -77,6 +96,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
       !status.is_ok())
     return status;
   const int workers = cluster.value().ranks();
+  if (const Status status = check_rows(request.model, workers); !status.is_ok()) return status;
   if (const Status status = check_servers(request.servers, workers); !status.is_ok()) return status;
   const bool is_message =
       request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());

@@ -278,6 +278,20 @@ TEST_F(OnAnotherRank, reports_a_broken_data_channel_once_and_waits_for_the_verdi
   EXPECT_FALSE(told[0].tells_above) << "the news came from there";
 }
 
+TEST_F(OnAnotherRank, is_cut_from_a_host_that_acknowledges_nothing_and_not_by_a_connection_that_was_reset) {
+  const std::vector<std::pair<std::string, Rank>> losses = {
+      {"rank 1 lost its connection (Connection reset by peer).", -1},
+      {"rank 1 has acknowledged nothing for 5 s.", 1}};
+  for (const auto& [why, cut_from] : losses) {
+    FailureDetector detector(hierarchy_, all_, kTimeout, kBegin);
+    detector.on_loss(1, false, why, kBegin);
+    const auto ends = only<FailureDetector::End>(
+        detector.on_abort(0, {.lost = -1, .code = Code::kPeerLost, .why = "it broke."}, kBegin));
+    ASSERT_THAT(ends, SizeIs(1));
+    EXPECT_EQ(ends[0].cut_from, cut_from) << why;
+  }
+}
+
 TEST_F(OnAnotherRank, judges_by_itself_when_no_verdict_comes) {
   failure_detector_.on_loss(3, false, "reset.", kBegin);
   const Nanos deadline = failure_detector_.next_event();

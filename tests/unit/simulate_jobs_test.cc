@@ -164,6 +164,14 @@ TEST(simulate_jobs, exchanges_run_in_shared_memory_with_nccl_and_on_hundreds_of_
   EXPECT_GT(predict(request_of(model, ideal(300))).step_ms, 12);
 }
 
+TEST(simulate_jobs, exchanges_of_too_many_ranks_are_refused_before_they_take_the_memory) {
+  Request request = request_of(exchanging(Collective::kAlltoall, 1000, true), ideal(1000));
+  EXPECT_THAT(
+      simulate(request).status().why,
+      ::testing::HasSubstr("1000 ranks are too many for the \"exchanges\" of m: the plans of all ranks "
+                           "would take 8.0 GB; give fewer --ranks"));
+}
+
 TEST(simulate_jobs, what_cannot_have_exchanges_says_so) {
   Request request = request_of(exchanging(Collective::kAlltoall, 1000, true), ideal(2));
   request.cross_step = true;

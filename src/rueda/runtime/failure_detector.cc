@@ -60,6 +60,10 @@ std::string_view loss_of(const std::string& reason) {
   return reason.find("not answered") != std::string::npos ? "silent" : kUnreachable;
 }
 
+// Whether the network carries nothing to that rank. A connection that was reset shows that it carries
+// something.
+bool is_cut(const std::string& reason) { return reason.find("acknowledged nothing") != std::string::npos; }
+
 // What to do about it.
 std::string advice_for(const std::string& reason) {
   return has_ended(reason) ? "; its process has probably ended, so look at its output and its exit code" : "";
@@ -96,7 +100,7 @@ FailureDetector::End FailureDetector::lost(Rank rank, const std::string& why) co
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
           .lost = rank,
           .loss = loss_of(reason),
-          .cut_from = loss_of(reason) == kUnreachable ? rank : -1};
+          .cut_from = is_cut(reason) ? rank : -1};
 }
 
 void FailureDetector::host_silence(Rank of, std::optional<Nanos> silence, Nanos now) {
@@ -198,11 +202,8 @@ FailureDetector::Actions FailureDetector::on_abort(Rank from, const control::Abo
   }
   // The text names the culprit already.
   const Rank lost = names_a_rank ? abort.lost : -1;
-  const bool is_cut = suspect_ >= 0 && loss_of(loss_reason(suspect_, suspect_reason_)) == kUnreachable;
-  return {End{.why = {abort.code, abort.why},
-              .lost = lost,
-              .tells_above = false,
-              .cut_from = is_cut ? suspect_ : -1}};
+  const Rank cut_from = suspect_ >= 0 && is_cut(suspect_reason_) ? suspect_ : -1;
+  return {End{.why = {abort.code, abort.why}, .lost = lost, .tells_above = false, .cut_from = cut_from}};
 }
 
 // A channel between two ranks broke. A sign of life from the suspect tells whether it was lost or
