@@ -55,9 +55,13 @@ except hvd.HorovodInternalError as error:
 longest = silent = 0
 before = messages()
 for step in range(120):
-    for tensor in range(5):
+    handles = [
         hvd.allreduce_async(torch.full((100 + tensor,), me), op=hvd.Sum, name=f"gradient.{tensor}")
+        for tensor in range(5)
+    ]
     hvd.allreduce(torch.ones(1), name="loss")
+    for handle in handles:
+        hvd.synchronize(handle)
     now = messages()
     silent = silent + 1 if now == before else 0
     before, longest = now, max(longest, silent)
@@ -119,6 +123,7 @@ def test_a_rank_that_stays_stopped_is_named_by_all_and_nobody_below_it_is(jobs: 
     verdicts = re.findall(r"Verdict: (?:stopped|silent|unreachable): rank (\d)", log)
     assert set(verdicts) <= {str(victim)}, job.everything()
     job.kill(victim)
+    job.wait(10.0, [victim])
 
 
 def test_a_leader_that_is_stopped_for_a_while_costs_nobody_the_job(jobs: Jobs) -> None:

@@ -154,7 +154,7 @@ def _chosen(fault: Fault, members: list[Process]) -> Process:
 
 def _kill(victim: Process) -> set[int]:
     if not is_alive(victim):
-        return Blow()
+        return set()
     os.kill(victim.pid, signal.SIGKILL)
     return {victim.pid}
 
