@@ -146,6 +146,36 @@ class PureCompressor(KeepsState, abc.ABC):
         return arrays.cast(arrays.np.reshape(result, shape), kind), following
 
 
+def exchange_all(
+    work: dict[str, Any],
+    plain: dict[str, Any],
+    turns: int,
+    travel: Callable[[dict[str, Exchange], dict[str, Any], bool], tuple[dict[str, Any], dict[str, Any]]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results by name, and the next states. All exchanges that can travel at once do.
+
+    work: what `PureCompressor.reduce` has begun, by name. plain: what is summed as it is. travel(wanted,
+    plain, is_last) does the exchanges of one turn: their answers, and the sums of plain.
+    """
+    results: dict[str, Any] = {}
+    states: dict[str, Any] = {}
+    answers: dict[str, Any] = dict.fromkeys(work)
+    turn = 0
+    while answers or plain:
+        wanted: dict[str, Exchange] = {}
+        for name in list(answers):
+            try:
+                wanted[name] = work[name].send(answers.pop(name))
+            except StopIteration as end:
+                results[name], states[name] = end.value
+        turn += 1
+        if wanted or plain:
+            answers, exact = travel(wanted, plain, not work or turn == turns)
+            results.update(exact)
+            plain = {}
+    return results, states
+
+
 def wide(kind: str) -> str:
     """The type in which a gradient of this type is computed with."""
     return "float64" if kind == "float64" else "float32"

@@ -23,7 +23,7 @@ rueda_collective collective_of(Collective what) {
   }
 }
 
-// Rank 0 gives the remainder to the first ranks, as a reducescatter does.
+// The first ranks get the remainder, as in a reducescatter.
 int64_t part_of(int64_t count, int part, int parts) { return count / parts + (part < count % parts ? 1 : 0); }
 
 int64_t output_count(const workload::Exchange& what, int rank, int ranks) {

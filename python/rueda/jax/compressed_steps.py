@@ -16,7 +16,7 @@ from rueda.compression_choices import OTHER_KIND, OTHER_SHAPE
 from rueda.jax.collectives import describe, exchange
 from rueda.operations import set_size
 from rueda.process_sets import ProcessSet
-from rueda.pure_compressors import Arrays, PureCompressor
+from rueda.pure_compressors import Arrays, PureCompressor, exchange_all
 
 ANEW = "call init for a new state"
 
@@ -83,25 +83,12 @@ class CompressedSteps:
         return combined, {self.compressor.label: {**kept, **following}}
 
     def _run(self, work: dict[str, Any], plain: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The results by name, and the next states. All exchanges that can travel at once do."""
-        results: dict[str, Any] = {}
-        states: dict[str, Any] = {}
-        answers: dict[str, Any] = dict.fromkeys(work)
-        turn = 0
-        while answers or plain:
-            wanted: dict[str, Exchange] = {}
-            for name in list(answers):
-                try:
-                    wanted[name] = work[name].send(answers.pop(name))
-                except StopIteration as end:
-                    results[name], states[name] = end.value
-            turn += 1
-            if wanted or plain:
-                is_last = not work or turn == self.compressor.turns
-                answers, exact = self._travel(wanted, plain, self.step if is_last else 0)
-                results.update(exact)
-                plain = {}
-        return results, states
+        """The results by name, and the next states."""
+
+        def travel(wanted: dict[str, Exchange], exact: dict[str, Any], is_last: bool) -> Any:
+            return self._travel(wanted, exact, self.step if is_last else 0)
+
+        return exchange_all(work, plain, self.compressor.turns, travel)
 
     def _travel(
         self, wanted: dict[str, Exchange], plain: dict[str, Any], step: int

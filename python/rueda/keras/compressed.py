@@ -24,7 +24,7 @@ from rueda.compression import Exchange, Team
 from rueda.compression_choices import OTHER_KIND, OTHER_SHAPE
 from rueda.keras.backends import Parts, Reduction, travel
 from rueda.policy import Average, Sum, check_op
-from rueda.pure_compressors import Arrays, PureCompressor
+from rueda.pure_compressors import Arrays, PureCompressor, exchange_all
 
 FILE = "rueda_compression.npz"  # in the assets of the optimizer
 ANEW = "load the model with keras.saving.load_model, and wrap its optimizer,"
@@ -109,25 +109,12 @@ class Kept:
         return kept
 
     def _run(self, work: dict[str, Any], plain: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The results by name, and the next states. All exchanges that can travel at once do."""
-        results: dict[str, Any] = {}
-        states: dict[str, Any] = {}
-        answers: dict[str, Any] = dict.fromkeys(work)
-        turn = 0
-        while answers or plain:
-            wanted: dict[str, Exchange] = {}
-            for name in list(answers):
-                try:
-                    wanted[name] = work[name].send(answers.pop(name))
-                except StopIteration as end:
-                    results[name], states[name] = end.value
-            turn += 1
-            if wanted or plain:
-                parts = Parts.of(wanted, plain)
-                answers, exact = travel(self._reduction, parts, not work or turn == self._compressor.turns)
-                results.update(exact)
-                plain = {}
-        return results, states
+        """The results by name, and the next states."""
+
+        def travel_once(wanted: dict[str, Exchange], exact: dict[str, Any], is_last: bool) -> Any:
+            return travel(self._reduction, Parts.of(wanted, exact), is_last)
+
+        return exchange_all(work, plain, self._compressor.turns, travel_once)
 
     # ---- files ----
 
