@@ -7,7 +7,7 @@ from typing import Dict
 
 import pytest
 from robust_support import Job, Jobs, make_jobs
-from test_robust_death import EXPECT, assert_lost
+from test_robust_death import WAITING, assert_lost
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
@@ -86,19 +86,6 @@ def test_everything_that_ranks_tell_the_coordinator_passes_leaders(jobs: Jobs) -
         (plan,), (joined,) = job.said(rank, "plan"), job.said(rank, "joined")
         assert plan["silent"] >= 30, (rank, plan)
         assert joined["last"] == RANKS - 1, (rank, joined)
-
-
-WAITING = (
-    EXPECT
-    + """
-hvd.init()
-hvd.allreduce(torch.ones(2), name="warm-up")
-say("ready")
-if hvd.rank() == VICTIM:
-    await_file("never")
-expect_loss(lambda: hvd.allreduce(torch.ones(1000), name="awaited"))
-"""
-)
 
 
 def start_waiting(jobs: Jobs, victim: int, **environment: str) -> Job:
