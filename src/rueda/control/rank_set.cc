@@ -107,8 +107,10 @@ RankSet get_ranks(ByteReader& reader) {
   Rank least = 0;  // that the next run may begin with
   const auto runs = reader.get_list([&](ByteReader& from) {
     const RankSet::Run run{.first = from.get<Rank>(), .last = from.get<Rank>()};
-    if (run.first < least || run.last < run.first || std::cmp_greater_equal(run.last, kMaxRanks)) from.fail();
-    least = run.last + 2;
+    if (run.first < least || run.last < run.first || std::cmp_greater_equal(run.last, kMaxRanks))
+      from.fail();
+    else
+      least = run.last + 2;
     return run;
   });
   if (runs.empty()) reader.fail();
