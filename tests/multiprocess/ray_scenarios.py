@@ -355,10 +355,14 @@ def elastic(least, first, doomed=""):
 
 
 def elastic_while_nodes_go(size):
-    """Goes on until somebody has changed the cluster such that the job has this size."""
+    """Goes on until somebody has changed the cluster such that the job has this size. Prints each step."""
     from elastic_sums import train
 
-    return rueda.ray.run(train, (10, int(size)), min_workers=1)
+    def tell(news):
+        step, ranks = news["said"]
+        print(f"step {step} is made by {ranks} ranks", flush=True)
+
+    return rueda.ray.run(train, (10, int(size)), {"news": say}, min_workers=1, callbacks=[tell])
 
 
 def elastic_fails():
