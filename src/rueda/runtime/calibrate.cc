@@ -19,7 +19,8 @@ constexpr int kPings = 8;
 constexpr int kBulks = 3;
 // When the time of init is over, the rank that misses another one says so first (after at most 500 ms:
 // links.cc). Then a rank waits longer for a leader, which looks for what others have told five times a
-// second, and still longer for the one above it. What it could say would name a rank that only waits as well.
+// second, and still longer for the one above it, or for the root, which begins to measure. What it could say
+// would name a rank that only waits as well.
 constexpr Nanos kLeaderTellsFirst = 1500 * kMillisecond;
 constexpr Nanos kAllOthersTellFirst = 2 * kLeaderTellsFirst;
 
@@ -66,7 +67,8 @@ class LinkDriver {
   Status exchange(Rank peer, std::span<std::byte> buffer, bool is_first) {
     const auto wait = [&](int64_t target) {
       return until([&] { return completed_ >= target; },
-                   [&] { return describe(peer, all_[static_cast<size_t>(peer)]) + " to answer a ping"; });
+                   [&] { return describe(peer, all_[static_cast<size_t>(peer)]) + " to answer a ping"; },
+                   is_first ? 0 : kAllOthersTellFirst);
     };
     for (const bool is_sending : {is_first, !is_first}) {
       const int64_t target = completed_ + 1;

@@ -23,4 +23,9 @@ struct TcpSite {
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
                                                    HandshakeOutcome& refused);
 
+// The same through the relay of this host (host_relay.h), which this process serves if nobody does. Where the
+// relay does not answer soon, and wherever it is lost later, this process dials the store itself.
+Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
+                                                  HandshakeOutcome& refused);
+
 }  // namespace rueda::store
