@@ -5,8 +5,9 @@
 
 #include <memory>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/unique_fd.h"
-#include "rueda/store/tcp_store.h"
+#include "rueda/store/tcp_site.h"
 
 namespace rueda::store {
 

@@ -3,20 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "rueda/store/store.h"
+#include "rueda/store/tcp_site.h"
 
 namespace rueda::store {
-
-// Where a store is, and the secret that proves membership.
-struct TcpSite {
-  std::string host;
-  int port = 0;
-  std::string job;
-  Secret secret;
-  std::string release;
-};
 
 // One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens, and refused says
 // what it is, or stays as it is if the service is no rueda. kPeerLost, kTimeout: try again.
