@@ -22,7 +22,7 @@ __all__ = ["make_jobs"]  # the fixture `jobs`
 
 HOSTS = "aabb"  # of each rank; ranks 0 and 2 lead theirs
 UNIX, INET = int(socket.AF_UNIX), int(socket.AF_INET)
-ENOUGH = "60"  # seconds for init: a fault is told before
+ENOUGH = "600"  # seconds for init, longer than any test may take: a fault is told before
 
 
 @pytest.fixture(scope="module")
