@@ -75,7 +75,11 @@ TEST(MissingProcesses, one_of_this_host_that_has_ended_is_named_and_no_other_one
   if (child == 0) pause();
   ASSERT_GT(child, 0);
   std::vector<PeerInfo> all(3);
-  for (PeerInfo& info : all) info = {.pid = getpid(), .pid_space = pid_space(), .host = "a", .host_key = "a"};
+  for (PeerInfo& info : all) {
+    info.pid = getpid();
+    info.pid_space = pid_space();
+    info.host = info.host_key = "a";
+  }
   all[1].pid = child;
   all[1].began = look_at_process(child, 0).began;
   EXPECT_TRUE(check_processes({0, 1, 2}, 0, all).is_ok()) << "all live";
