@@ -68,6 +68,7 @@ FailureClass failure_class_of(Lines last_lines) {
   for (const std::string_view lost :
        {kWasLost, std::string_view("Horovod has been shut down. "),
         std::string_view(", so it does not take part in this init; "),
+        std::string_view("another rank could not initialize: "),
         std::string_view(" before all ranks were connected, so this init failed; ")})
     if (contains(last_lines, lost)) return FailureClass::kLost;
   const auto is_mismatch = [](const std::string& line) {

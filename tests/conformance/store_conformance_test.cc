@@ -9,6 +9,7 @@
 
 #include "rueda/base/limits.h"
 #include "rueda/store/store.h"
+#include "rueda/store/tcp_store.h"
 
 namespace rueda::store::conformance_test {
 namespace {
@@ -53,6 +54,22 @@ class TcpSiteForTests final : public Site {
     return *clients_.emplace_back(
         open_tcp_store("127.0.0.1", server_->port(), "job", secret_, "1.0", Deadline::after(kPatience))
             .value());
+  }
+
+ private:
+  Secret secret_ = make_secret().value();
+  std::unique_ptr<StoreServer> server_ = serve_store("127.0.0.1", 0, "job", secret_, "1.0").value();
+  std::vector<std::unique_ptr<Store>> clients_;
+};
+
+// Clients in the relay of a host.
+class RelaySite final : public Site {
+ public:
+  Store& client() override {
+    HandshakeOutcome refused{};
+    const TcpSite site{"127.0.0.1", server_->port(), "job", secret_, "1.0"};
+    clients_.push_back(dial_store_of_host(site, Deadline::after(kPatience), refused).value());
+    return *clients_.back();
   }
 
  private:
@@ -253,7 +270,8 @@ std::unique_ptr<Site> make() {
 INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance,
                          ::testing::Values(std::pair<const char*, MakeSite>("memory", &make<MemorySite>),
                                            std::pair<const char*, MakeSite>("file", &make<FileSite>),
-                                           std::pair<const char*, MakeSite>("tcp", &make<TcpSiteForTests>)),
+                                           std::pair<const char*, MakeSite>("tcp", &make<TcpSiteForTests>),
+                                           std::pair<const char*, MakeSite>("relay", &make<RelaySite>)),
                          [](const auto& info) { return info.param.first; });
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "rueda/status/python_text.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/relay_frame.h"
 #include "rueda/store/store_url.h"
 #include "rueda/trace/record_format.h"
 #include "rueda/trace/record_reader.h"
@@ -122,6 +123,13 @@ void add_store(std::vector<Parser>& all) {
   };
   const std::string text = store::format_ended({.size = 4, .rank = 1, .how = "rank 1 exited", .pid = 4711});
   all.push_back({"ended_rank", ended, {bytes_of(text)}});
+  const auto frame = [](Input input) {
+    const auto first = store::first_frame(input);
+    if (first.is_ok() && first.value()) require(first.value()->size() <= input.size(), "it is whole");
+  };
+  Bytes frames;
+  store::append_frames(frames, 7, bytes_of("said"));
+  all.push_back({"store_relay_frame", frame, {frames}});
   all.push_back({"store_url", of_text(store::parse_store_url), {bytes_of("tcp://10.0.0.1:4711")}});
 }
 

@@ -1,6 +1,8 @@
 """Thousands of strangers' connections at every socket of a job: it trains on, rightly, at a bounded price."""
 
+import contextlib
 import os
+import resource
 import socket
 from typing import Dict, List, Optional
 
@@ -8,13 +10,14 @@ import launch_support
 import pytest
 from harness import library
 from meet_by import free_port
-from robust_attack import Attack, Recorder, connect, listening_sockets
+from robust_attack import Address, Attack, Recorder, connect, listening_sockets
 from robust_support import LIMIT_S, PRELUDE, Jobs, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
 SEED = 20240229
 THROWN = 4000  # connections per test
+STRANGERS_PER_PORT = int(os.environ.get("RUEDA_STRANGERS", "600"))
 MAX_STRANGERS = 64 * 2 + 256  # that the two transports and the store of one process keep
 
 TRAIN = """
@@ -139,23 +142,42 @@ def test_a_launched_job_trains_on_under_garbage(tmp_path) -> None:
         run.kill_all()
 
 
-def test_strangers_do_not_keep_ranks_out_of_a_store_that_is_being_joined(jobs: Jobs) -> None:
-    """Rank 0 serves; strangers fill its store before rank 1 comes."""
-    port = free_port()
-    body = """
-if os.environ["RUEDA_RANK"] == "1":
+def fill(address: Address, most: int) -> List[socket.socket]:
+    """Silent connections to this socket: so many, or until its queue is full."""
+    held = []
+    with contextlib.suppress(OSError):
+        while len(held) < most:
+            held.append(connect(address))
+    return held
+
+
+MEET_LATE = """
+if os.environ["RUEDA_RANK"] == "2":
     await_file("go")
 hvd.init()
-assert hvd.allreduce(torch.ones(5), op=hvd.Sum).tolist() == [2.0] * 5
+assert hvd.allreduce(torch.ones(5), op=hvd.Sum).tolist() == [3.0] * 5
 """
-    job = jobs.start(2, body, environment={"RUEDA_STORE": f"tcp://127.0.0.1:{port}"})
-    wait_until(lambda: ("127.0.0.1", port) in listening_sockets(job.pids), LIMIT_S, "rank 0 listens")
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+def test_ranks_meet_although_strangers_have_filled_every_port(jobs: Jobs, transports: str) -> None:
+    """They come while ranks 0 and 1 wait in init, and before anybody accepts a connection of a rank."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    port = free_port()
+    environment = {"RUEDA_STORE": f"tcp://127.0.0.1:{port}"}
+    job = jobs.start(3, MEET_LATE, environment=environment, transports=transports)
+    ports = 1 + 2 * transports.count(",") + 2  # of the store, and of each transport of two ranks
+    wait_until(lambda: len(listening_sockets(job.pids)) >= ports, LIMIT_S, "ranks 0 and 1 listen")
     held: List[socket.socket] = []
     try:
-        for _ in range(700):
-            held.append(connect(("127.0.0.1", port)))
+        for address in listening_sockets(job.pids):
+            filled = fill(address, STRANGERS_PER_PORT)
+            assert len(filled) > 64, (address, len(filled))
+            held += filled
         job.release("go")
         job.assert_ended_well()
     finally:
         for made in held:
             made.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

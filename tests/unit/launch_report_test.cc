@@ -46,6 +46,8 @@ TEST(Report, rank_that_failed_because_another_left_is_no_cause_though_it_ended_f
   endings[0].last_lines = {
       "ValueError: … rank 1 on h1 (pid 101) exited with code 7, so it does not take part in this init; its"};
   EXPECT_EQ(first_cause(endings), 1u);
+  endings[0].last_lines = {"ValueError: … another rank could not initialize: rank 1: cannot listen on a:0"};
+  EXPECT_EQ(first_cause(endings), 1u);
   endings[1].last_lines = {"HorovodInternalError: rank 2 (host b, pid 3) was lost: its process ended."};
   EXPECT_EQ(first_cause(endings), 0u) << "where all are victims, the first speaks for them";
 }

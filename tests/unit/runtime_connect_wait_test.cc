@@ -3,6 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "rueda/base/process.h"
 
 namespace rueda::runtime::connect_wait_test {
 namespace {
@@ -62,6 +68,32 @@ TEST_F(ConnectWaitTest, of_many_ranks_that_cannot_reach_a_host_a_few_say_so) {
   int said = 0;
   for (int rank = 0; rank < 100; ++rank) said += wait().note(kLink, kBegin + 5 * kSecond).empty() ? 0 : 1;
   EXPECT_EQ(said, 4);
+}
+
+TEST(MissingProcesses, one_of_this_host_that_has_ended_is_named_and_no_other_one) {
+  const pid_t child = fork();
+  if (child == 0) pause();
+  ASSERT_GT(child, 0);
+  std::vector<PeerInfo> all(3);
+  for (PeerInfo& info : all) {
+    info.pid = getpid();
+    info.pid_space = pid_space();
+    info.host = info.host_key = "a";
+  }
+  all[1].pid = child;
+  all[1].began = look_at_process(child, 0).began;
+  EXPECT_TRUE(check_processes({0, 1, 2}, 0, all).is_ok()) << "all live";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const Status lost = check_processes({0, 1, 2}, 0, all);
+  EXPECT_EQ(lost.code, Code::kPeerLost);
+  EXPECT_THAT(lost.why, StartsWith("rank 1 (host a, pid " + std::to_string(child) + ") has ended before "));
+  EXPECT_TRUE(check_processes({0, 2}, 0, all).is_ok());
+  all[1].pid_space = 1;
+  EXPECT_TRUE(check_processes({1}, 0, all).is_ok()) << "its pids are others";
+  all[1].pid_space = all[0].pid_space;
+  all[1].host_key = "b";
+  EXPECT_TRUE(check_processes({1}, 0, all).is_ok()) << "it is on another host";
 }
 
 }  // namespace

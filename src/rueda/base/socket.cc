@@ -38,6 +38,22 @@ Status cannot_connect(int error) {
   }
 }
 
+// The same for an address on which a process is to listen.
+std::string what_to_do(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      return "; a policy of this host forbids it (seccomp, SELinux, a sandbox): allow it, or choose another "
+             "network with RUEDA_INTERFACE";
+    case EADDRNOTAVAIL:
+      return "; this host has no such address: RUEDA_INTERFACE chooses one that it has";
+    case EADDRINUSE:
+      return "; no port is free there: end processes that hold them, or widen net.ipv4.ip_local_port_range";
+    default:
+      return "";
+  }
+}
+
 const sockaddr_in& as_ipv4(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in&>(address.storage);
 }
@@ -162,7 +178,7 @@ Result<UniqueFd> open_listening(const SocketAddress& address, int backlog) {
   const std::string ip = address.ip();
   return unavailable("cannot listen on " +
                      (ip.empty() ? "a local socket" : host_and_port(ip, address.port())) + ": " +
-                     std::strerror(error));
+                     std::strerror(error) + what_to_do(error));
 }
 
 UniqueFd accept_caller(int listening_fd) {

@@ -120,7 +120,9 @@ Status connect_ranks(InitExchange& exchange, Deadline deadline, Session& session
   const auto interrupted = [&] {
     const std::string sentence = wait.note(links.unanswered(), monotonic_now());
     if (!sentence.empty()) RUEDA_LOG(kWarning, sentence);
-    return exchange.interrupted();
+    // A launcher knows more of an end than that.
+    if (Status s = exchange.interrupted(); !s.is_ok()) return s;
+    return check_processes(links.missing_peers(), session.me, *session.all);
   };
   const Status connected = links.connect_all(deadline, interrupted);
   if (!connected.is_ok()) return wait.explain(connected, links.unanswered());

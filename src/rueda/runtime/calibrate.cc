@@ -17,6 +17,12 @@ constexpr size_t kPingBytes = 8;
 constexpr size_t kBulkBytes = 256 << 10;  // hides start-up costs, and takes only 2 ms at 1 Gbit/s
 constexpr int kPings = 8;
 constexpr int kBulks = 3;
+// When the time of init is over, the rank that misses another one says so first (after at most 500 ms:
+// links.cc). Then a rank waits longer for a leader, which looks for what others have told five times a
+// second, and still longer for the one above it, or for the root, which begins to measure. What it could say
+// would name a rank that only waits as well.
+constexpr Nanos kLeaderTellsFirst = 1500 * kMillisecond;
+constexpr Nanos kAllOthersTellFirst = 2 * kLeaderTellsFirst;
 
 // Drives the links until a condition holds.
 class LinkDriver {
@@ -25,7 +31,10 @@ class LinkDriver {
              const std::function<Status()>& interrupted)
       : links_(links), all_(all), deadline_(deadline), interrupted_(interrupted) {}
 
-  Status until(const std::function<bool()>& is_done, const std::function<std::string()>& waiting_for) {
+  // longer: after the deadline.
+  Status until(const std::function<bool()>& is_done, const std::function<std::string()>& waiting_for,
+               Nanos longer = 0) {
+    const Deadline deadline = Deadline::at(deadline_.when() + longer);
     Nanos next_check = monotonic_now() + 200 * kMillisecond;
     while (!is_done()) {
       const bool moved = links_.progress([this](const transport::Completion& c) {
@@ -41,7 +50,7 @@ class LinkDriver {
       }
       if (!failure_.is_ok()) return failure_;
       const Nanos now = monotonic_now();
-      if (deadline_.is_past(now)) {
+      if (deadline.is_past(now)) {
         return {Code::kTimeout, "init timed out while it waited for " + waiting_for() +
                                     "; raise RUEDA_START_TIMEOUT if that rank is only slow."};
       }
@@ -49,7 +58,7 @@ class LinkDriver {
         if (Status s = interrupted_(); !s.is_ok()) return s;
         next_check = now + 200 * kMillisecond;
       }
-      if (!moved) links_.sleep(Deadline::at(std::min(deadline_.when(), next_check)));
+      if (!moved) links_.sleep(Deadline::at(std::min(deadline.when(), next_check)));
     }
     return Status::ok();
   }
@@ -58,7 +67,8 @@ class LinkDriver {
   Status exchange(Rank peer, std::span<std::byte> buffer, bool is_first) {
     const auto wait = [&](int64_t target) {
       return until([&] { return completed_ >= target; },
-                   [&] { return describe(peer, all_[static_cast<size_t>(peer)]) + " to answer a ping"; });
+                   [&] { return describe(peer, all_[static_cast<size_t>(peer)]) + " to answer a ping"; },
+                   is_first ? 0 : kAllOthersTellFirst);
     };
     for (const bool is_sending : {is_first, !is_first}) {
       const int64_t target = completed_ + 1;
@@ -122,9 +132,13 @@ Status await_children(LinkDriver& driver, const Hierarchy& hierarchy, const std:
     for (const ControlMessage& message : driver.messages()) std::erase(missing, message.from);
     return missing.empty();
   };
-  return driver.until(is_complete, [&] {
-    return describe(missing.front(), all[static_cast<size_t>(missing.front())]) + " to connect";
-  });
+  const auto leads = [&](Rank child) { return hierarchy.below(child).count() > 1; };
+  const auto awaited = [&] {
+    const Rank child = missing.front();
+    const std::string who = describe(child, all[static_cast<size_t>(child)]);
+    return who + " to connect" + (leads(child) ? ", and the ranks below it" : "");
+  };
+  return driver.until(is_complete, awaited, std::ranges::any_of(missing, leads) ? kLeaderTellsFirst : 0);
 }
 
 Bytes encode_links(const MeasuredLinks& links) {
@@ -154,9 +168,10 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
     }
     const auto is_from_parent = [parent](const ControlMessage& message) { return message.from == parent; };
     const auto find = [&] { return std::ranges::find_if(driver.messages(), is_from_parent); };
-    const Status told = driver.until(
-        [&] { return find() != driver.messages().end(); },
-        [&] { return describe(parent, all[static_cast<size_t>(parent)]) + " to start the job"; });
+    const Status told =
+        driver.until([&] { return find() != driver.messages().end(); },
+                     [&] { return describe(parent, all[static_cast<size_t>(parent)]) + " to start the job"; },
+                     kAllOthersTellFirst);
     if (!told.is_ok()) return told;
     ByteReader in(find()->payload);
     for (MeasuredLink* link : wanted) {

@@ -1,9 +1,13 @@
 #include "rueda/runtime/connect_wait.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "rueda/base/log.h"
+#include "rueda/base/process.h"
 
 namespace rueda::runtime {
 namespace {
@@ -15,11 +19,29 @@ constexpr int64_t kTellers = 4;              // where a host is cut off, thousan
 constexpr std::string_view kAdvice =
     "check firewalls (ranks listen on ports that the kernel chooses) and interfaces (RUEDA_INTERFACE)";
 
+// Of a process with a pid that means the same here. One that began at another time is a later one.
+bool is_process_gone(const PeerInfo& info) {
+  if (kill(static_cast<pid_t>(info.pid), 0) != 0) return errno == ESRCH;
+  const ProcessLook look = look_at_process(info.pid, info.began);
+  return look.state == ProcessState::kEnded && look.threads <= 1;
+}
+
 }  // namespace
 
 Status no_connection(const std::string& links) {
   return {Code::kTimeout, "no connection in time " + links + ". C" + std::string(kAdvice.substr(1)) +
                               ", or raise RUEDA_START_TIMEOUT."};
+}
+
+Status check_processes(const std::vector<Rank>& missing, Rank me, const std::vector<PeerInfo>& all) {
+  for (const Rank rank : missing) {
+    const PeerInfo& info = all[static_cast<size_t>(rank)];
+    if (info.pid_space == 0 || !share_pids(all, me, rank) || !is_process_gone(info)) continue;
+    return {Code::kPeerLost, describe(rank, info) +
+                                 " has ended before all ranks were connected, so this init failed; its "
+                                 "output may say why."};
+  }
+  return Status::ok();
 }
 
 ConnectWait::ConnectWait(store::Store& store, std::string prefix, Deadline deadline, Nanos began)

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/runtime/peer_info.h"
 #include "rueda/store/store.h"
 
 namespace rueda::runtime {
@@ -15,6 +18,10 @@ namespace rueda::runtime {
 // links: "from rank 2 (host c, pid 7) to rank 1 (host b, pid 5) over tcp at 10.0.0.2:4000: Connection
 // refused"
 Status no_connection(const std::string& links);
+
+// Fails if the process of one of these ranks has ended, where this one can see that: on its host. A rank that
+// ends before it is connected closes nothing here.
+Status check_processes(const std::vector<Rank>& missing, Rank me, const std::vector<PeerInfo>& all);
 
 class ConnectWait {
  public:

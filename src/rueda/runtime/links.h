@@ -66,6 +66,8 @@ class Links {
   // The connections that this rank dials and that are not up yet, each with the reason: "from rank 2 (…) to
   // rank 1 (…) over tcp at 10.0.0.1:4000: Connection refused". "": none.
   [[nodiscard]] std::string unanswered() const;
+  // The ranks with which a connection that is wanted is not up yet.
+  [[nodiscard]] std::vector<Rank> missing_peers() const;
   // Begins to connect what is needed when init ends.
   Status begin_connecting();
   // Takes the channels that have come up. True when all are up that anybody here has asked for.
@@ -124,7 +126,6 @@ class Links {
   void on_connect(Rank from, std::span<const std::byte> payload);
   // The rank, its address and the trouble with it.
   [[nodiscard]] std::string describe_missing(Rank peer) const;
-  [[nodiscard]] std::vector<Rank> missing_peers() const;
   [[nodiscard]] std::string trouble_with(Rank peer) const;  // "": none, or only the peer knows it
   [[nodiscard]] std::string from_here_to(const std::vector<Rank>& missing) const;
   void send_shared(Rank peer, control::MessageType type, const std::shared_ptr<const Bytes>& payload);

@@ -168,6 +168,13 @@ Result<std::string> address_of_rank_0(const Attempt& attempt, const std::string&
   return address_behind(host, attempt.is_one_host());
 }
 
+Result<std::unique_ptr<Store>> dial_from_host(const Attempt& attempt, const TcpSite& site, Deadline deadline,
+                                              HandshakeOutcome& refused) {
+  const bool is_alone = attempt.world.local_size == 1;
+  if (is_alone || attempt.is_one_host()) return dial_tcp_store_once(site, deadline, refused);
+  return dial_store_of_host(site, deadline, refused);
+}
+
 Result<Rendezvous> find_rank_0(const Attempt& attempt, const std::string& host, std::span<const int> ports,
                                const Secret& secret) {
   if (Status status = await_name(attempt, host); !status.is_ok()) return status;
@@ -181,7 +188,7 @@ Result<Rendezvous> find_rank_0(const Attempt& attempt, const std::string& host, 
         const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
         const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
         HandshakeOutcome outcome = HandshakeOutcome::kAccepted;
-        Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until), outcome);
+        Result<std::unique_ptr<Store>> store = dial_from_host(attempt, site, Deadline::at(until), outcome);
         if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, {}};
         last = store.status();
         if (last.code != Code::kPermissionDenied)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rueda/store/interrupted.h"
+#include "rueda/store/tcp_store.h"
 #include "rueda/store/world.h"
 
 namespace rueda::store {
@@ -23,6 +24,10 @@ struct Attempt {
 
 // Where rank 0 listens, once its host has a name. Waits for that.
 Result<std::string> address_of_rank_0(const Attempt& attempt, const std::string& host);
+
+// One attempt to reach the store there. Ranks of one host share a connection to a store on another one.
+Result<std::unique_ptr<Store>> dial_from_host(const Attempt& attempt, const TcpSite& site, Deadline deadline,
+                                              HandshakeOutcome& refused);
 
 // Tries every port of the host, again and again, until the deadline.
 Result<Rendezvous> find_rank_0(const Attempt& attempt, const std::string& host, std::span<const int> ports,

@@ -13,6 +13,7 @@
 #include "rueda/store/launcher_space.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store_url.h"
+#include "rueda/store/tcp_store.h"
 #include "rueda/store/user_key.h"
 #include "rueda/store/world.h"
 
@@ -153,8 +154,11 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   }
   if (secret.key.size() < 16)
     return Status(Code::kPermissionDenied, "the secret in the launcher's space is too short");
-  Result<std::unique_ptr<Store>> store = open_tcp_store(url.value().host, url.value().port, attempt.world.job,
-                                                        secret, attempt.release, attempt.deadline);
+  const TcpSite site{url.value().host, url.value().port, attempt.world.job, secret, attempt.release};
+  HandshakeOutcome refused{};
+  Result<std::unique_ptr<Store>> store = dial_from_host(attempt, site, attempt.deadline, refused);
+  if (!store.is_ok())
+    store = open_tcp_store(site.host, site.port, site.job, secret, attempt.release, attempt.deadline);
   if (!store.is_ok()) return store.status();
   return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }

@@ -1,7 +1,9 @@
 // One thread, one epoll, non-blocking sockets. A stranger (a client that is not authenticated yet) may hold
 // one of kMaxStrangers connections for kStrangerTime, and makes the server keep at most one handshake
 // message. When all are taken, the oldest stranger is closed, so that idle connections cannot keep ranks out.
-// A get that must wait is parked until its key is set, or until the time is over that its client gives it.
+// One connection may carry the commands of many clients (relay_frame.h); each of them is served as if it had
+// a connection of its own. A get that must wait is parked until its key is set, or until the time is over
+// that its client gives it.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -23,6 +25,7 @@
 #include "rueda/base/thread.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
 
@@ -47,6 +50,14 @@ struct Connection {
   std::string awaited;  // key of a parked get, otherwise empty
   Nanos parked_until = 0;
   uint32_t events = EPOLLIN;
+  // Of a connection that carries frames: the clients behind it, by their numbers there.
+  bool is_relay = false;
+  std::map<uint32_t, ConnectionId> behind = {};
+  // Of a client behind one, which has no socket: that connection, and the number of the client.
+  ConnectionId via = kListenerId;
+  uint32_t number = 0;
+
+  [[nodiscard]] bool is_behind_relay() const { return via != kListenerId; }
 };
 
 class Server final : public StoreServer {
@@ -192,6 +203,16 @@ class Server final : public StoreServer {
     if (at == connections_.end()) return;
     if (at->second.handshake) strangers_.remove(id);
     if (!at->second.awaited.empty()) unpark(at->second, id);
+    if (at->second.is_behind_relay()) connections_.at(at->second.via).behind.erase(at->second.number);
+    const auto behind = std::exchange(at->second.behind, {});
+    for (const auto& [number, client] : behind) close_behind(client);
+    connections_.erase(at);
+  }
+
+  // A client behind a connection that is being closed.
+  void close_behind(ConnectionId id) {
+    const auto at = connections_.find(id);
+    if (!at->second.awaited.empty()) unpark(at->second, id);
     connections_.erase(at);
   }
 
@@ -232,8 +253,8 @@ class Server final : public StoreServer {
     bool is_alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
     if (is_alive && (events & EPOLLIN) != 0) is_alive = read_some(connection);
     if (is_alive && connection.handshake) is_alive = shake_hands(id, connection);
-    if (is_alive && !connection.handshake) is_alive = answer_commands(id, connection);
-    if (is_alive) is_alive = flush(connection) && answer_commands(id, connection) && rearm(id, connection);
+    if (is_alive && !connection.handshake) is_alive = take_input(id, connection);
+    if (is_alive) is_alive = flush(connection) && take_input(id, connection) && rearm(id, connection);
     if (!is_alive) close_connection(id);
   }
 
@@ -261,9 +282,47 @@ class Server final : public StoreServer {
     }
     connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(taken.value()));
     if (connection.handshake->is_done()) {
+      connection.is_relay = connection.handshake->identity().channel == kRelayChannel;
       connection.handshake.reset();
       strangers_.remove(id);
     }
+    return true;
+  }
+
+  bool take_input(ConnectionId id, Connection& connection) {
+    if (!connection.is_relay) return answer_commands(id, connection);
+    size_t used = 0;
+    while (true) {
+      const auto frame = first_frame(std::span<const std::byte>(connection.in).subspan(used));
+      if (!frame.is_ok()) return false;
+      if (!frame.value()) break;
+      if (!take_frame(id, connection, *frame.value())) return false;
+      used += frame.value()->size();
+    }
+    connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(used));
+    // Each client has at most one reply under way, unless the relay is faulty.
+    return connection.out.size() <= (connection.behind.size() + 1) * (kLengthBytes + kMaxStoreMessageBytes);
+  }
+
+  // False: the relay is faulty. A faulty client is closed, and the relay told.
+  bool take_frame(ConnectionId id, Connection& relay, const RelayFrame& frame) {
+    const auto [at, is_new] = relay.behind.try_emplace(frame.client, next_id_);
+    if (is_new) {
+      if (relay.behind.size() > kMaxRelayed) return false;
+      Connection& made = connections_[next_id_++];
+      made.via = id;
+      made.number = frame.client;
+    }
+    const ConnectionId client = at->second;
+    if (frame.bytes.empty()) {
+      close_connection(client);
+      return true;
+    }
+    Connection& connection = connections_.at(client);
+    connection.in.insert(connection.in.end(), frame.bytes.begin(), frame.bytes.end());
+    if (answer_commands(client, connection)) return true;
+    close_connection(client);
+    append_frames(relay.out, frame.client, {});
     return true;
   }
 
@@ -346,7 +405,13 @@ class Server final : public StoreServer {
     if (callback) callback(key, value);
   }
 
-  static bool flush(Connection& connection) {
+  bool flush(Connection& connection) {
+    if (connection.is_behind_relay()) {
+      if (!connection.out.empty())
+        append_frames(connections_.at(connection.via).out, connection.number, connection.out);
+      connection.out.clear();
+      return true;
+    }
     while (connection.sent < connection.out.size()) {
       const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.sent,
                                 connection.out.size() - connection.sent, MSG_NOSIGNAL);
@@ -360,6 +425,10 @@ class Server final : public StoreServer {
   }
 
   bool rearm(ConnectionId id, Connection& connection) {
+    if (connection.is_behind_relay()) {
+      Connection& relay = connections_.at(connection.via);
+      return flush(relay) && rearm(connection.via, relay);
+    }
     const uint32_t events = connection.out.empty() ? EPOLLIN : EPOLLOUT;
     if (events == connection.events) return true;
     connection.events = events;

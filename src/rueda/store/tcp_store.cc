@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <ctime>
 
+#include "rueda/store/host_relay.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
 
 namespace rueda::store {
@@ -18,15 +20,19 @@ constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr Nanos kLongestPause =
     200 * kMillisecond;  // so that thousands of waiting ranks send fewer than 10⁴ SYN/s
 constexpr Nanos kLongestAttempt = 5 * kSecond;
+constexpr Nanos kRelayAnswers = kSecond;  // it may be dialling; a rank that it keeps waiting dials as well
+constexpr uint16_t kOwnChannel = 0;
 constexpr Nanos kGrace = kSecond;  // for the server to say that the time for a key is over
 
 Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
 // Performs the handshake of the client. The server sends nothing unasked, so no byte of the stream
 // can follow it.
-Status shake_hands(int fd, const TcpSite& site, Deadline deadline, HandshakeOutcome& refused) {
+Status shake_hands(int fd, const TcpSite& site, uint16_t channel, Deadline deadline,
+                   HandshakeOutcome& refused) {
   ConnectionIdentity mine;
   mine.job = site.job;
+  mine.channel = channel;
   mine.kind = ConnectionKind::kStore;
   Handshake handshake = Handshake::client(site.secret, mine, site.release);
   std::array<std::byte, kMaxHandshakeBytes> buffer{};
@@ -47,14 +53,15 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline, HandshakeOutc
   }
 }
 
-Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline, HandshakeOutcome& refused) {
+Result<UniqueFd> dial_once(const TcpSite& site, uint16_t channel, Deadline deadline,
+                           HandshakeOutcome& refused) {
   const Result<std::vector<SocketAddress>> addresses = resolve(site.host, site.port);
   if (!addresses.is_ok()) return addresses.status();
   Status last(Code::kUnavailable, "the name has no address");
   for (const SocketAddress& address : addresses.value()) {
     const Deadline attempt = earlier(deadline, Deadline::after(kLongestAttempt));
     Result<UniqueFd> fd = connect_to(address, attempt);
-    last = fd.is_ok() ? shake_hands(fd.value().get(), site, attempt, refused) : fd.status();
+    last = fd.is_ok() ? shake_hands(fd.value().get(), site, channel, attempt, refused) : fd.status();
     if (last.is_ok()) return fd;
     if (last.code == Code::kPermissionDenied) break;
   }
@@ -63,7 +70,9 @@ Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline, HandshakeOutc
 
 class TcpStore final : public Store {
  public:
-  TcpStore(TcpSite site, UniqueFd fd) : site_(std::move(site)), fd_(std::move(fd)) {}
+  // relay: that of this host, if this process serves it.
+  TcpStore(TcpSite site, UniqueFd fd, std::unique_ptr<HostRelay> relay)
+      : site_(std::move(site)), fd_(std::move(fd)), relay_(std::move(relay)) {}
 
   Status set(std::string_view key, std::string_view value, Deadline deadline) override {
     if (Status status = check_value(key, value); !status.is_ok()) return status;
@@ -124,7 +133,7 @@ class TcpStore final : public Store {
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
         HandshakeOutcome refused{};
-        Result<UniqueFd> fd = dial_once(site_, deadline, refused);
+        Result<UniqueFd> fd = dial_once(site_, kOwnChannel, deadline, refused);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
       }
@@ -184,15 +193,43 @@ class TcpStore final : public Store {
 
   TcpSite site_;
   UniqueFd fd_;
+  std::unique_ptr<HostRelay> relay_;
 };
+
+// A client of the relay of this host. kUnavailable: nobody relays.
+Result<std::unique_ptr<Store>> join_relay(const TcpSite& site, std::unique_ptr<HostRelay> relay,
+                                          Deadline deadline) {
+  Result<UniqueFd> fd = dial_host_relay(site, deadline);
+  if (!fd.is_ok()) return fd.status();
+  HandshakeOutcome refused{};
+  if (Status s = shake_hands(fd.value().get(), site, kOwnChannel, deadline, refused); !s.is_ok()) return s;
+  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value(), std::move(relay)));
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
                                                    HandshakeOutcome& refused) {
-  Result<UniqueFd> fd = dial_once(site, deadline, refused);
+  Result<UniqueFd> fd = dial_once(site, kOwnChannel, deadline, refused);
   if (!fd.is_ok()) return fd.status();
-  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value()));
+  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value(), nullptr));
+}
+
+Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
+                                                  HandshakeOutcome& refused) {
+  const Deadline soon = earlier(deadline, Deadline::after(kRelayAnswers));
+  Result<UniqueFd> listener = bind_host_relay(site);
+  if (listener.is_ok()) {
+    Result<UniqueFd> upstream = dial_once(site, kRelayChannel, deadline, refused);
+    if (!upstream.is_ok()) return upstream.status();
+    Result<std::unique_ptr<HostRelay>> relay =
+        serve_host_relay(site, std::move(listener).value(), std::move(upstream).value());
+    if (!relay.is_ok()) return dial_tcp_store_once(site, deadline, refused);
+    Result<std::unique_ptr<Store>> joined = join_relay(site, std::move(relay).value(), soon);
+    return joined.is_ok() ? std::move(joined) : dial_tcp_store_once(site, deadline, refused);
+  }
+  Result<std::unique_ptr<Store>> joined = join_relay(site, nullptr, soon);
+  return joined.is_ok() ? std::move(joined) : dial_tcp_store_once(site, deadline, refused);
 }
 
 Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port, const std::string& job,

@@ -3,24 +3,20 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "rueda/store/store.h"
+#include "rueda/store/tcp_site.h"
 
 namespace rueda::store {
-
-// Where a store is, and the secret that proves membership.
-struct TcpSite {
-  std::string host;
-  int port = 0;
-  std::string job;
-  Secret secret;
-  std::string release;
-};
 
 // One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens, and refused says
 // what it is, or stays as it is if the service is no rueda. kPeerLost, kTimeout: try again.
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
                                                    HandshakeOutcome& refused);
+
+// The same through the relay of this host (host_relay.h), which this process serves if nobody does. Where the
+// relay does not answer soon, and wherever it is lost later, this process dials the store itself.
+Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
+                                                  HandshakeOutcome& refused);
 
 }  // namespace rueda::store

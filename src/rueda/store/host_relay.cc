@@ -1,0 +1,272 @@
+// One thread, one epoll, non-blocking sockets. As in the server of a store, a stranger is limited in number,
+// bytes and time. What a client has said and the store has not taken yet is at most one message for each
+// client, because a client waits for its reply.
+#include "rueda/store/host_relay.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "rueda/base/thread.h"
+#include "rueda/store/hex.h"
+#include "rueda/store/relay_frame.h"
+#include "rueda/store/socket.h"
+
+namespace rueda::store {
+namespace {
+
+constexpr size_t kMaxRelayStrangers = 256;  // all ranks of a host may come at once
+constexpr size_t kNameBytes = 16;           // of the digest in the name of the socket
+constexpr uint32_t kListenerId = 0, kWakeId = 1, kUpstreamId = 2, kFirstClient = 3;
+
+// Nobody can tell from the name which job it is, and nobody without the secret knows it before.
+SocketAddress relay_address(const TcpSite& site) {
+  const std::string text = "relay|" + site.job + "|" + host_and_port(site.host, site.port) + "|" +
+                           site.release + "|" + std::to_string(geteuid());
+  const auto digest = hmac_sha256(site.secret.key, std::as_bytes(std::span(text)));
+  return make_abstract_address("rueda-store-" + to_hex(std::span(digest).first(kNameBytes)));
+}
+
+Status vet_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid())
+    return Status::ok();
+  return {Code::kUnavailable, "the relay of this host belongs to another user"};
+}
+
+// Bytes on their way to a socket that may be full.
+struct Outgoing {
+  Bytes bytes;
+  size_t sent = 0;
+
+  bool flush(int fd) {
+    while (sent < bytes.size()) {
+      const ssize_t count = send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      sent += static_cast<size_t>(count);
+    }
+    bytes.clear();
+    sent = 0;
+    return true;
+  }
+};
+
+struct RelayClient {
+  UniqueFd fd;
+  std::optional<Handshake> handshake;
+  Deadline stranger_until = Deadline::at(0);
+  Bytes in;  // of the handshake
+  Outgoing out;
+  bool is_known = false;  // to the store
+};
+
+class Relay final : public HostRelay {
+ public:
+  Relay(const TcpSite& site, UniqueFd listener, UniqueFd upstream)
+      : site_(site), listener_(std::move(listener)), upstream_(std::move(upstream)) {
+    accepted_.job = site.job;
+    accepted_.kind = ConnectionKind::kStore;
+  }
+  ~Relay() override {
+    is_stopping_ = true;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  }  // thread_ joins
+
+  Status start() {
+    epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!epoll_.is_open() || !wake_.is_open() ||
+        !watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
+        !watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId) ||
+        !watch(EPOLL_CTL_ADD, upstream_.get(), EPOLLIN, kUpstreamId))
+      return {Code::kUnavailable, std::string("cannot relay to the store: ") + std::strerror(errno)};
+    return start_thread(thread_, "the relay to the store", [this] { run(); });
+  }
+
+ private:
+  bool watch(int operation, int fd, uint32_t events, uint32_t id) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u32 = id;
+    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "rueda-relay");
+    std::array<epoll_event, 64> events{};
+    bool is_up = true;
+    while (is_up && !is_stopping_) {
+      const int timeout =
+          strangers_.empty() ? -1 : clients_.at(strangers_.front()).stranger_until.timeout_ms();
+      const int ready = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+      for (int i = 0; i < ready && is_up && !is_stopping_; ++i) {
+        const uint32_t id = events[static_cast<size_t>(i)].data.u32;
+        if (id == kListenerId)
+          accept_some();
+        else if (id == kUpstreamId)
+          is_up = receive_from_store();
+        else if (id != kWakeId)
+          serve(id, events[static_cast<size_t>(i)].events);
+      }
+      is_up = is_up && upstream_out_.flush(upstream_.get()) &&
+              watch(EPOLL_CTL_MOD, upstream_.get(),
+                    upstream_out_.bytes.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, kUpstreamId);
+      while (!strangers_.empty() && clients_.at(strangers_.front()).stranger_until.is_past())
+        drop(strangers_.front());
+    }
+    listener_.reset();  // the others dial the store themselves from now on
+    clients_.clear();
+  }
+
+  void accept_some() {
+    for (int i = 0; i < kAcceptsPerRound; ++i) {
+      UniqueFd fd = accept_caller(listener_.get());
+      if (!fd.is_open()) {
+        // Without descriptors the queue would wake this thread for ever. The callers dial the store.
+        if (errno == EMFILE || errno == ENFILE) listener_.reset();
+        return;
+      }
+      if (strangers_.size() >= kMaxRelayStrangers) drop(strangers_.front());
+      if (clients_.size() >= kMaxRelayed || !vet_user(fd.get()).is_ok()) continue;
+      const uint32_t id = next_id_++;
+      if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
+      RelayClient client;
+      client.fd = std::move(fd);
+      client.handshake = Handshake::server(site_.secret, accepted_, site_.release);
+      client.stranger_until = Deadline::after(kStrangerTime);
+      clients_.emplace(id, std::move(client));
+      strangers_.push_back(id);
+    }
+  }
+
+  void drop(uint32_t id) {
+    const auto at = clients_.find(id);
+    if (at == clients_.end()) return;
+    if (at->second.handshake) strangers_.remove(id);
+    if (at->second.is_known) append_frames(upstream_out_.bytes, id, {});
+    clients_.erase(at);
+  }
+
+  void serve(uint32_t id, uint32_t events) {
+    const auto at = clients_.find(id);
+    if (at == clients_.end()) return;
+    RelayClient& client = at->second;
+    bool is_alive = (events & EPOLLIN) != 0 || (events & (EPOLLERR | EPOLLHUP)) == 0;
+    if (is_alive && (events & EPOLLIN) != 0) is_alive = receive_from(id, client);
+    if (!is_alive || !send_to(id, client)) drop(id);
+  }
+
+  bool send_to(uint32_t id, RelayClient& client) {
+    if (!client.out.flush(client.fd.get())) return false;
+    return watch(EPOLL_CTL_MOD, client.fd.get(), client.out.bytes.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, id);
+  }
+
+  bool receive_from(uint32_t id, RelayClient& client) {
+    std::array<std::byte, kMaxFrameBytes> buffer;
+    const size_t most = client.handshake ? kMaxHandshakeBytes : buffer.size();
+    const ssize_t got = recv(client.fd.get(), buffer.data(), most, MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (got == 0) return false;
+    const auto bytes = std::span<const std::byte>(buffer).first(static_cast<size_t>(got));
+    if (client.handshake) return shake_hands(id, client, bytes);
+    client.is_known = true;
+    append_frames(upstream_out_.bytes, id, bytes);
+    return upstream_out_.bytes.size() <= (clients_.size() + 1) * (kLengthBytes + kMaxStoreMessageBytes);
+  }
+
+  // A client sends no command before it has the welcome, so no byte can follow its handshake.
+  bool shake_hands(uint32_t id, RelayClient& client, std::span<const std::byte> arrived) {
+    client.in.insert(client.in.end(), arrived.begin(), arrived.end());
+    const Result<size_t> taken = client.handshake->feed(client.in);
+    const Bytes out = client.handshake->take_output();
+    client.out.bytes.insert(client.out.bytes.end(), out.begin(), out.end());
+    if (!taken.is_ok()) {
+      client.out.flush(client.fd.get());
+      return false;
+    }
+    client.in.erase(client.in.begin(), client.in.begin() + static_cast<ptrdiff_t>(taken.value()));
+    if (!client.handshake->is_done()) return true;
+    client.handshake.reset();
+    strangers_.remove(id);
+    return client.in.empty();
+  }
+
+  // False: the store has gone, or sends what it must not.
+  bool receive_from_store() {
+    std::array<std::byte, kMaxFrameBytes> buffer;
+    const ssize_t got = recv(upstream_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (got == 0) return false;
+    upstream_in_.insert(upstream_in_.end(), buffer.begin(), buffer.begin() + got);
+    size_t used = 0;
+    while (true) {
+      const auto frame = first_frame(std::span<const std::byte>(upstream_in_).subspan(used));
+      if (!frame.is_ok()) return false;
+      if (!frame.value()) break;
+      pass_on(*frame.value());
+      used += frame.value()->size();
+    }
+    upstream_in_.erase(upstream_in_.begin(), upstream_in_.begin() + static_cast<ptrdiff_t>(used));
+    return true;
+  }
+
+  void pass_on(const RelayFrame& frame) {
+    const auto at = clients_.find(frame.client);
+    if (at == clients_.end()) return;  // it has gone meanwhile
+    RelayClient& client = at->second;
+    if (frame.bytes.empty()) {  // the store refuses it
+      client.is_known = false;
+      return drop(frame.client);
+    }
+    client.out.bytes.insert(client.out.bytes.end(), frame.bytes.begin(), frame.bytes.end());
+    if (!send_to(frame.client, client)) drop(frame.client);
+  }
+
+  const TcpSite site_;
+  ConnectionIdentity accepted_;
+  UniqueFd listener_, upstream_;
+  Bytes upstream_in_;
+  Outgoing upstream_out_;
+  std::map<uint32_t, RelayClient> clients_;
+  std::list<uint32_t> strangers_;  // oldest first
+  uint32_t next_id_ = kFirstClient;
+  UniqueFd epoll_, wake_;
+  std::atomic<bool> is_stopping_{false};
+  std::jthread thread_;  // the last member, so it joins before anything it uses is destroyed
+};
+
+}  // namespace
+
+Result<UniqueFd> bind_host_relay(const TcpSite& site) {
+  return open_listening(relay_address(site), SOMAXCONN);
+}
+
+Result<std::unique_ptr<HostRelay>> serve_host_relay(const TcpSite& site, UniqueFd listener,
+                                                    UniqueFd upstream) {
+  auto relay = std::make_unique<Relay>(site, std::move(listener), std::move(upstream));
+  if (Status status = relay->start(); !status.is_ok()) return status;
+  return std::unique_ptr<HostRelay>(std::move(relay));
+}
+
+Result<UniqueFd> dial_host_relay(const TcpSite& site, Deadline deadline) {
+  Result<UniqueFd> fd = connect_to(relay_address(site), deadline);
+  if (!fd.is_ok()) return fd;
+  if (Status status = vet_user(fd.value().get()); !status.is_ok()) return status;
+  return fd;
+}
+
+}  // namespace rueda::store
