@@ -22,6 +22,8 @@ using membership::View;
 
 // An agent looks at its processes once a second, and says that one is stopped when it has seen it twice.
 constexpr Nanos kSeenFor = kSecond;
+// Steps are shorter than this, so a script whose members do not commit meanwhile never does.
+constexpr Nanos kCommitTime = 60 * kSecond;
 constexpr int kLeft = 75;  // the exit code of a process that was told to leave
 
 membership::Rules rules_of(const ElasticOptions& options) {
@@ -151,6 +153,7 @@ void ElasticJob::tick(Nanos now) {
   form_view(now);
   change_members();
   tell_awaited();
+  tell_without_commit(now);
   judge(now);
   if (!is_over_) fill_slots(now);
 }
@@ -302,6 +305,20 @@ void ElasticJob::tell_awaited() {
   awaited_ = std::move(names);
 }
 
+// Processes wait to join or to leave, and no member comes to a commit.
+void ElasticJob::tell_without_commit(Nanos now) {
+  if (!common_commit_.is_under_way())
+    asked_since_ = 0;
+  else if (asked_since_ == 0)
+    asked_since_ = now;
+  if (asked_since_ == 0 || now - asked_since_ < kCommitTime || std::exchange(is_told_without_commit_, true))
+    return;
+  effects_.say(
+      fmt::format("the members have not made a common commit for {} s, and only there others can join or "
+                  "leave; let the script call state.commit() every few steps",
+                  kCommitTime / kSecond));
+}
+
 void ElasticJob::install(const View& view) {
   effects_.say(describe_view(view));
   const std::string answer = fmt::format("{}{}", membership::kAnswerView, view.number);
@@ -340,7 +357,8 @@ void ElasticJob::judge(Nanos now) {
 
 Nanos ElasticJob::next(Nanos now) const {
   Nanos next = 0;
-  for (const Nanos at : {proposer_.deadline(), slots_.next(now), hosts_.next()})
+  const Nanos commit_due = asked_since_ == 0 || is_told_without_commit_ ? 0 : asked_since_ + kCommitTime;
+  for (const Nanos at : {proposer_.deadline(), slots_.next(now), hosts_.next(), commit_due})
     if (at != 0 && (next == 0 || at < next)) next = at;
   return next;
 }

@@ -87,6 +87,7 @@ class ElasticJob {
   void refuse(Nanos now);
   void form_view(Nanos now);
   void tell_awaited();
+  void tell_without_commit(Nanos now);
   void install(const membership::View& view);
   void tell_ended(const Ending& ending);
   void tell_early_ends();
@@ -109,6 +110,8 @@ class ElasticJob {
   std::set<membership::Uid> told_;  // that they are excluded, and why
   std::vector<Ending> ended_well_;  // members of this view; the others may go on
   std::string verdict_, awaited_;
+  Nanos asked_since_ = 0;  // the members are asked to come to a common commit
+  bool is_told_without_commit_ = false;
   bool is_ended_told_ = false;  // of this view
   bool is_over_ = false;
 };

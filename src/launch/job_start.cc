@@ -34,12 +34,13 @@ std::string make_job_id() {
   return "job-" + to_hex(random);
 }
 
-Result<std::string> choose_store_address(const Tuning& tuning, std::span<const HostLink> links) {
+Result<std::string> choose_store_address(const RunOptions& options, std::span<const HostLink> links) {
   const auto remote = std::ranges::find_if(links, &HostLink::is_remote);
-  const std::string interface = tuning.network_interface.value_or("");
+  const std::string interface = options.tuning.network_interface.value_or("");
   if (remote == links.end()) {
-    if (interface.empty()) return std::string("127.0.0.1");
-    return store::choose_address(interface, "127.0.0.1");
+    // Hosts that a script names later have to reach it, too.
+    const bool may_spread = !options.elastic.discovery_script.empty();
+    return store::choose_address(interface, may_spread ? "" : "127.0.0.1");
   }
   // The host can reach the address from which it saw us connect, unless an address translation lies between.
   const std::string seen = remote->hello() ? remote->hello()->launcher_address : "";
@@ -82,7 +83,7 @@ Result<JobIdentity> make_identity(const std::string& secret_file) {
 Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& identity,
                                std::span<const HostLink> links, const std::string& door) {
   const Result<std::string> address =
-      door.empty() ? choose_store_address(options.tuning, links) : Result<std::string>(std::string(door));
+      door.empty() ? choose_store_address(options, links) : Result<std::string>(std::string(door));
   if (!address.is_ok()) return address.status();
   Result<std::unique_ptr<store::StoreServer>> store =
       store::serve_store(address.value(), 0, identity.id, identity.secret, kRelease);

@@ -16,6 +16,7 @@
 #include "rueda/membership/view.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/peer_table.h"
+#include "rueda/runtime/residuals.h"
 #include "rueda/status/job_answer.h"
 #include "rueda/status/job_news.h"
 #include "rueda/status/python_text.h"
@@ -212,6 +213,44 @@ void add_connections(std::vector<Parser>& all) {
       {"process_stat", stat, {bytes_of("12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17")}});
 }
 
+// ---- files of programs ----
+
+// Of two tensors, of which one has something left to be sent.
+runtime::Batch two_tensors() {
+  runtime::Batch batch;
+  auto bucket = std::make_shared<control::Bucket>();
+  bucket->entries = {{.name = "a", .shape = {300}, .rows = {}}, {.name = "b", .shape = {3}, .rows = {}}};
+  batch.bucket = std::move(bucket);
+  batch.segments = {{.count = 300}, {.count = 3}};
+  batch.tensors.resize(2);
+  return batch;
+}
+
+constexpr int64_t kMostElements = 1 << 16;  // sizes are foreign, too, and this machine has other work
+const runtime::Placements kOneHost = [](int32_t process_set) { return process_set == 0 ? 1U : 0U; };
+
+// What was accepted can be saved again, and the memory that plans hold stays where it is.
+void load_residuals(Input input) {
+  runtime::ResidualStore store(kMostElements);
+  runtime::Batch planned = two_tensors(), again = two_tensors();
+  require(store.attach(planned).is_ok(), "two small tensors have residuals");
+  const auto done = store.restore(input, kOneHost);
+  if (!done.is_ok()) return require(!done.status().why.empty(), "a refusal says why");
+  require(store.attach(again).is_ok(), "the tensors keep their residuals");
+  for (size_t i = 0; i < planned.segments.size(); ++i)
+    require(planned.segments[i].residual.sent == again.segments[i].residual.sent, "plans hold this memory");
+  (void)store.save({.process_set = 0, .names = {}, .is_all = true}, kOneHost);
+}
+
+Bytes some_residuals() {
+  runtime::ResidualStore store;
+  runtime::Batch batch = two_tensors();
+  require(store.attach(batch).is_ok(), "two small tensors have residuals");
+  batch.segments[0].residual.sent[299] = 1;
+  batch.segments[0].residual.owned[0] = 2;
+  return store.save({.process_set = 0, .names = {}, .is_all = true}, kOneHost);
+}
+
 // ---- records ----
 
 void read_records(Input input) {
@@ -242,6 +281,7 @@ std::vector<Parser> core_parsers() {
   add_membership(all);
   add_status(all);
   add_connections(all);
+  all.push_back({"residuals", load_residuals, {some_residuals()}});
   all.push_back({"records", read_records, {some_records()}});
   return all;
 }

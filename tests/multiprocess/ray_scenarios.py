@@ -354,15 +354,19 @@ def elastic(least, first, doomed=""):
     return results, [one["said"] for one in news]
 
 
-def elastic_while_nodes_go(size):
-    """Goes on until somebody has changed the cluster such that the job has this size. Prints each step."""
+def elastic_while_nodes_go(grown, size):
+    """Goes on until the job has had so many ranks, and somebody has changed the cluster such that it has this
+    size. Prints the steps that so many ranks have made.
+    """
     from elastic_sums import train
 
     def tell(news):
         step, ranks = news["said"]
-        print(f"step {step} is made by {ranks} ranks", flush=True)
+        if ranks == int(grown):
+            print(f"step {step} is made by {ranks} ranks", flush=True)
 
-    return rueda.ray.run(train, (10, int(size)), {"news": say}, min_workers=1, callbacks=[tell])
+    options = {"news": say, "grown": int(grown)}
+    return rueda.ray.run(train, (10, int(size)), options, min_workers=1, callbacks=[tell])
 
 
 def elastic_fails():

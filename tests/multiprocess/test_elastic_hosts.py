@@ -139,6 +139,22 @@ def test_hosts_go_on_without_rank_0_when_its_host_is_cut_off_from_them(tmp_path)
         assert "exited with code 75" in job.text()
 
 
+def test_a_job_that_begins_on_one_host_spreads_to_another_one(tmp_path):
+    options = ["-np", "1", "--min-np", "1", "--max-np", "2", "-H", "a:1,b:1"]
+    with on_virtual_hosts(tmp_path, ["a", "b"], *options, end=[2, 20, 2]) as (_, job):
+        job.assert_ends_well()
+        assert {one["uid"] for one in job.all("end")} == {"a:0#0", "b:0#0"}
+
+
+def test_a_job_that_begins_beside_its_launcher_spreads_to_a_host_that_its_script_finds(tmp_path):
+    script = tmp_path / "find.sh"
+    script.write_text(f"echo localhost:1; if test -e {tmp_path}/began; then echo a:1; fi")
+    options = ["-np", "1", "--min-np", "1", "--host-discovery-script", f"sh {script}"]
+    with on_virtual_hosts(tmp_path, ["a"], *options, end=[2, 20, 2]) as (_, job):
+        job.assert_ends_well()
+        assert {one["uid"] for one in job.all("end")} == {"localhost:0#0", "a:0#0"}
+
+
 def test_a_host_that_its_scheduler_takes_away_leaves_at_a_commit_without_an_error(tmp_path):
     options = ["-np", "2", "--min-np", "1", "-H", "a:1,b:1,c:1"]
     with on_virtual_hosts(tmp_path, ["a", "b", "c"], *options, end=[3, 20]) as (hosts, job):

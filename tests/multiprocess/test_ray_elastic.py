@@ -51,11 +51,11 @@ def test_a_cluster_without_room_ends_the_wait_with_the_number_of_slots(program):
 def test_ranks_on_other_nodes_go_on_when_a_node_is_lost():
     with ray_support.short_folder() as folder, ray_support.Cluster(folder) as cluster:
         driver = cluster.driver()
-        driver.begin("elastic_while_nodes_go", 2)
+        driver.begin("elastic_while_nodes_go", 4, 2)
         deadline = time.monotonic() + 200
-        # The view of four ranks is not enough: until a step has been made in it, those that it began with may
-        # be the only ones that hold the state, and they may be on the second node.
-        while "is made by 4 ranks" not in driver.output:
+        # The view of four ranks is not enough: those that it began with may be the only ones that hold the
+        # state, and on the second node. A second step of four ranks proves that all have committed the first.
+        while driver.output.count("is made by 4 ranks") < 2:
             assert time.monotonic() < deadline, driver.output
             time.sleep(0.1)
         cluster.kill_second_node()

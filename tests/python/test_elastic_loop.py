@@ -211,6 +211,21 @@ def test_an_error_that_recurs_without_a_loss_ends_the_job(unchanging, capsys):
     assert attempts == [3, 3, 3] and "no rank was lost" in capsys.readouterr().err
 
 
+def test_a_script_without_a_commit_is_told_that_its_training_begins_anew(unchanging, capsys):
+    def train(state, commits):
+        if commits:
+            state.commit()
+        if unchanging.views == 1:
+            raise HorovodInternalError("lost")
+
+    Loop(Alone()).run(train, plain_state(batch=0), True)
+    assert capsys.readouterr().err == ""
+    unchanging.views = 1
+    Loop(Alone()).run(train, plain_state(batch=0), False)
+    said = capsys.readouterr().err
+    assert "state.commit(), so in view 2 training begins anew" in said and said.count("\n") == 1
+
+
 def test_errors_at_different_commits_do_not_add_up(unchanging):
     def train(state):
         while state.batch < 9:

@@ -384,3 +384,23 @@ def test_init_of_a_joiner_returns_at_once_and_collectives_say_what_to_do(elastic
     finally:
         epochs.await_view(False)
     assert not basics.is_initialized()
+
+
+# ---- states that differ ----
+
+
+def test_states_whose_arrays_differ_at_first_have_other_layouts_and_what_training_makes_of_them_counts_not():
+    def layout(**values):
+        return state_of(CopyingState, **values)._layout()
+
+    def model(rows, dtype=np.float32):
+        return {"layers": [np.zeros((rows, 2), dtype), np.zeros(2)], "step": 3}
+
+    same = layout(model=model(4), history=np.zeros(0))
+    for other in (model(5), model(4, np.float64), {"layers": [], "step": 3}):
+        assert layout(model=other, history=np.zeros(0)) != same
+    trained = state_of(CopyingState, model=model(4), history=np.zeros(0))
+    trained.history = np.zeros(9)
+    trained.model["step"] = 12
+    trained.save()
+    assert trained._layout() == same

@@ -160,6 +160,19 @@ TEST(ElasticJob, a_host_that_comes_back_is_used_again) {
   EXPECT_THAT(job.started, ElementsAre("b"));
 }
 
+TEST(ElasticJob, members_that_never_commit_are_said_once_to_keep_others_waiting) {
+  Job job({.least = 1, .most = 2}, {{"a", 1}, {"b", 1}, {"c", 1}}, 2);
+  EXPECT_TRUE(job->on_host_leaving("b"));
+  job->tick(kSecond);
+  EXPECT_EQ(job->next(kSecond), 61 * kSecond);
+  job->tick(60 * kSecond);
+  EXPECT_THAT(job.said, Not(Contains(HasSubstr("state.commit()"))));
+  for (int seconds = 61; seconds < 200; ++seconds) job->tick(seconds * kSecond);
+  EXPECT_THAT(job.said, Contains(HasSubstr("common commit for 60 s, and only there others can join or leave; "
+                                           "let the script call state.commit() every few steps"))
+                            .Times(1));
+}
+
 TEST(ElasticWords, one_rank_is_one_rank) {
   const membership::View view{.number = 2, .members = {{.uid = "a:0#0", .host = "a"}}, .lost = {"b:0#0"}};
   EXPECT_EQ(describe_view(view), "view 2 has 1 rank; gone: b:0#0");

@@ -141,6 +141,31 @@ TEST(ResidualStore, BytesThatAreCutOffOrChangedAreRefusedAndChangeNothing) {
   EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent[1], 1);
 }
 
+TEST(ResidualStore, AResidualOfAnotherSizeIsDroppedAndThePlansMemoryStays) {
+  ResidualStore saved_of;
+  attached(saved_of, batch_of("a", 5000)).residual.sent[4999] = 1;
+  const Bytes saved = saved_of.save(kEverything, placed(1));
+  ResidualStore store;
+  const backend::Segment planned = attached(store, batch_of("a", 1000));
+  planned.residual.sent[1] = 1;
+  const auto done = store.restore(saved, placed(1));
+  ASSERT_TRUE(done.is_ok());
+  EXPECT_EQ(done.value().dropped, 1);
+  EXPECT_EQ(planned.residual.sent[1], 0);
+  EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent, planned.residual.sent);
+}
+
+TEST(ResidualStore, WithoutMemoryItSaysSoAndTheNextCallTriesAgain) {
+  ResidualStore store;
+  Batch batch = batch_of("a", int64_t{1} << 44);
+  const Status refused = store.attach(batch);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.why.find("tensor a"), std::string::npos) << refused.why;
+  EXPECT_EQ(store.bytes(), 0);
+  EXPECT_FALSE(store.attach(batch).is_ok());
+  EXPECT_EQ(attached(store, batch_of("a", 1000)).residual.sent[1], 0);
+}
+
 TEST(ResidualStore, NamesWithARunningNumberHaveNoResidualButOneOwner) {
   ResidualStore store;
   const backend::Segment first = attached(store, batch_of("allreduce.noname.7", 1000, 0, 17));

@@ -230,6 +230,17 @@ TEST(StoreWorld, one_rank_alone_has_a_store_only_in_an_elastic_job_where_others_
   EXPECT_EQ(detect_in(alone).value().method, Method::kUrl);
 }
 
+TEST(StoreWorld, a_rank_of_an_elastic_job_that_begins_on_one_host_can_be_reached_from_others_later) {
+  Variables first{{"RUEDA_RANK", "0"},
+                  {"RUEDA_SIZE", "2"},
+                  {"RUEDA_STORE", "tcp://10.0.0.1:7000"},
+                  {"RUEDA_LOCAL_RANK", "0"},
+                  {"RUEDA_LOCAL_SIZE", "2"}};
+  EXPECT_EQ(rendezvous_host(detect_in(first).value()), "127.0.0.1");
+  first["RUEDA_ELASTIC_UID"] = "a:0#0";
+  EXPECT_EQ(rendezvous_host(detect_in(first).value()), "10.0.0.1");
+}
+
 TEST(StoreWorld, an_sbatch_script_without_srun_is_single_and_says_so) {
   const auto world = detect_in({{"SLURM_JOB_ID", "7"},
                                 {"SLURM_PROCID", "0"},

@@ -28,11 +28,16 @@ from rueda.errors import HorovodInternalError, HostsUpdatedInterrupt, RuedaError
 # A job that fails at one commit so often, and loses nobody, would fail there for ever: the program is wrong.
 FRUITLESS_LIMIT = 3
 FIRST_VIEW = 1
+NEVER_COMMITTED = 0  # the commit of members that have only synced
 
 EXCLUDED = "This process was left out of view {view} of the job; it ends with exit code {code}."
 LEFT = (
     "This process leaves the job at commit {commit}, because its host is to go; it ends with exit code "
     "{code}."
+)
+ANEW = (
+    "rueda: no rank had called state.commit(), so in view {view} training begins anew; call it every few "
+    "steps, or all of them are lost with a rank."
 )
 FRUITLESS = (
     "rueda: {count} attempts failed after commit {commit} although no rank was lost, so the job gives up; "
@@ -135,6 +140,8 @@ class Loop:
         """
         view = self._next_view(state, leaving)
         failures.note(view)
+        if view.rank == 0 and view.commit == NEVER_COMMITTED:
+            print(ANEW.format(view=view.number), file=sys.stderr, flush=True)
         self.hooks.after_start()
         view_sets.renew(view)
         state._begin_view(view)

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CHUNK_BYTES = 4 << 20
 DIGEST_BYTES = 32
@@ -69,6 +70,18 @@ def digest_of(parts: Sequence[bytes]) -> bytes:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.digest()
+
+
+def kinds_of(name: str, value: Any) -> Iterator[bytes]:
+    """What shape and type the arrays of a value have; of dicts, lists and tuples, those within."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        yield f"{name}:{tuple(value.shape)}:{value.dtype}".encode()
+    elif isinstance(value, dict):
+        for key in sorted(value, key=str):
+            yield from kinds_of(f"{name}.{key}", value[key])
+    elif isinstance(value, (list, tuple)):
+        for number, one in enumerate(value):
+            yield from kinds_of(f"{name}.{number}", one)
 
 
 def layout_of(names: Sequence[str], sizes: Sequence[int]) -> bytes:

@@ -254,8 +254,19 @@ class ObjectState(State):
 class CopyingState(ObjectState):
     """An ObjectState that keeps copies, for values that are changed in place, such as arrays of numpy."""
 
+    def __init__(
+        self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any
+    ) -> None:
+        super().__init__(bcast_object, get_rank, **kwargs)
+        # As they are at first: what training makes of them, a process that joins cannot know.
+        saved = sorted(self._saved_state.items())
+        self._kinds_at_first = [kind for one in saved for kind in pieces.kinds_of(*one)]
+
     def _kept(self, value: Any) -> Any:
         return copy.deepcopy(value)
+
+    def _layout(self) -> bytes:
+        return pieces.digest_of([super()._layout(), *self._kinds_at_first])
 
 
 _said: set[str] = set()

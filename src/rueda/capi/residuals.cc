@@ -71,7 +71,8 @@ int rueda_load_residuals(const void* data, int64_t size) {
   if (done.value().dropped > 0)
     RUEDA_LOG(kWarning,
               "what encoding had left to be sent of " + std::to_string(done.value().dropped) +
-                  " tensors was dropped, because it was saved with other ranks or hosts, or on another rank");
+                  " tensors was dropped, because it was saved with other ranks or hosts, on another rank, or "
+                  "of tensors of another size");
   return RUEDA_OK;
 }
 

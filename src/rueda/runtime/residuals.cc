@@ -20,7 +20,7 @@ uint64_t hash_of(std::string_view name) {
 
 // The first bytes of what save() returns: "rueda", 0, and the version of the format.
 constexpr uint64_t kSavedMagic = 0x0001'0061'6465'7572;
-constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr double kLeastPending = 1e-100;  // no program rescales so far, and infinities spread
 
 size_t whole_blocks(int64_t count) {
   return static_cast<size_t>((count + kWireBlock - 1) / kWireBlock * kWireBlock);
@@ -72,6 +72,8 @@ Status ResidualStore::begin(Kept& kept, int64_t count, const std::string& name) 
   kept.count = count;
   kept.scale = scale_.load(std::memory_order_relaxed);
   if (kept.sent != nullptr && kept.owned != nullptr) return Status::ok();
+  bytes_ -= bytes * static_cast<int64_t>(elements);
+  kept = {};  // the next call tries again
   return {Code::kUnavailable, "no memory for what encoding leaves behind of tensor " + name +
                                   "; leave out its wire type, or use a machine with more memory."};
 }
@@ -145,7 +147,7 @@ void ResidualStore::put(ByteWriter& to, const Key& key, const Kept* kept, uint64
   }
 }
 
-std::optional<std::vector<ResidualStore::Saved>> ResidualStore::parse(ByteReader& from) {
+std::optional<std::vector<ResidualStore::Saved>> ResidualStore::parse(ByteReader& from) const {
   auto all = from.get_list(std::numeric_limits<uint32_t>::max(), [](ByteReader& reader) {
     Saved saved;
     saved.key.first = reader.get<int32_t>();
@@ -163,7 +165,9 @@ std::optional<std::vector<ResidualStore::Saved>> ResidualStore::parse(ByteReader
   });
   if (!from.is_ok()) return std::nullopt;
   for (const Saved& saved : all) {
-    if (saved.count < 0 || saved.count > kMostElements || !(saved.pending > 0)) return std::nullopt;
+    if (saved.count < 0 || saved.count > most_elements_) return std::nullopt;
+    if (saved.count > 0 && !(saved.pending >= kLeastPending && saved.pending <= 1 / kLeastPending))
+      return std::nullopt;
     for (const auto* const blocks : {&saved.sent, &saved.owned})
       for (const Saved::Block& block : *blocks)
         if ((size_t{block.index} + 1) * kWireBlock > whole_blocks(saved.count)) return std::nullopt;
@@ -188,7 +192,8 @@ Result<ResidualStore::Restored> ResidualStore::restore(std::span<const std::byte
   for (const Saved& one : *all) {
     if (const auto at = kept_.find(one.key); at != kept_.end()) clear(at->second);
     if (one.count == 0) continue;
-    if (one.placement == 0 || one.placement != placements(one.key.first)) {
+    const bool is_elsewhere = one.placement == 0 || one.placement != placements(one.key.first);
+    if (is_elsewhere || has_other_size(one)) {
       ++done.dropped;
       continue;
     }
@@ -196,6 +201,12 @@ Result<ResidualStore::Restored> ResidualStore::restore(std::span<const std::byte
     ++done.tensors;
   }
   return done;
+}
+
+// Learned plans hold the memory of the tensor as it is now.
+bool ResidualStore::has_other_size(const Saved& saved) const {
+  const auto at = kept_.find(saved.key);
+  return at != kept_.end() && at->second.count != 0 && at->second.count != saved.count;
 }
 
 // Memory stays where it is, because learned plans hold it.

@@ -37,8 +37,10 @@ class ResidualStore {
   // What restore() has done.
   struct Restored {
     int64_t tensors = 0;
-    int64_t dropped = 0;  // tensors whose residuals belong to another placement
+    int64_t dropped = 0;  // tensors whose residuals belong to another placement or size
   };
+  // most_elements: of one tensor, in what restore() takes.
+  explicit ResidualStore(int64_t most_elements = int64_t{1} << 40) : most_elements_(most_elements) {}
   // Gives the segments of a prepared batch the hashes of their names, and their residuals. A residual is
   // empty at first, and anew when the tensor has another size. Tensors whose names contain a running number
   // have none: nothing says which of them continues which. Fails if this machine has no memory.
@@ -71,10 +73,12 @@ class ResidualStore {
   Status attach(backend::Segment& segment, Key key);
   Status begin(Kept& kept, int64_t count, const std::string& name);
   void put(ByteWriter& to, const Key& key, const Kept* kept, uint64_t placement) const;
+  [[nodiscard]] bool has_other_size(const Saved& saved) const;
   Status take(const Saved& saved);
-  static std::optional<std::vector<Saved>> parse(ByteReader& from);
+  [[nodiscard]] std::optional<std::vector<Saved>> parse(ByteReader& from) const;
   static void clear(Kept& kept);
 
+  int64_t most_elements_;
   mutable std::mutex mutex_;  // guards kept_, which other threads save and restore
   std::map<Key, Kept> kept_;
   std::atomic<double> scale_{1};

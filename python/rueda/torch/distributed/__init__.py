@@ -9,7 +9,21 @@ group serves CPU tensors and, where the engine takes their memory, GPU tensors i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rueda.torch.distributed.registration import register
 from rueda.torch.distributed.sets import prepare_send_recv
 
-__all__ = ["prepare_send_recv", "register"]
+if TYPE_CHECKING:
+    from rueda.torch.distributed.reconfigurable import ReconfigurableProcessGroup
+
+__all__ = ["ReconfigurableProcessGroup", "prepare_send_recv", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    # A class of groups needs torch.distributed, which some builds of torch lack, and takes long to import.
+    if name == "ReconfigurableProcessGroup":
+        from rueda.torch.distributed import reconfigurable
+
+        return reconfigurable.ReconfigurableProcessGroup
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,7 +41,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._members = Members(rank, tuple(world_ranks))
         self._name = name
         self._description = "undefined"
-        self._prefix = f"torch.distributed/{names.default_groups}/group {name}"
+        self._prefix = self._prefix_of_operations()
         self._set = sets.set_of(world_ranks)
         self._seconds = timeout.total_seconds()
         self._epoch = epochs.current()
@@ -50,6 +50,9 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._messages: dict[tuple[int, int, int], int] = {}  # (from, to, tag) -> messages so far
         self._coalescing: list[GroupOperation] | None = None
         self._is_closed = False
+
+    def _prefix_of_operations(self) -> str:
+        return f"torch.distributed/{names.default_groups}/group {self._name}"
 
     # ---- identity ----
 
