@@ -2,12 +2,12 @@
 
     python bench/figures/scaling.py [--rueda PATH] [--out docs/figures] [--most 512]
 
-The jobs are those of Horovod in 2017: negotiated in cycles of 5 ms, fused up to 64 MiB, without plans;
-what its negotiation costs rank 0 is left out, because MPI gathers its requests. Four numbers are fitted,
-all to the six published values at 16 GPUs: what the connections of a host carry with TCP and with RDMA,
-how much longer kernels take beside communication, and how much the computing of a GPU varies from step to
-step. With them 64 GPUs of another testbed (its rate is 40 / 25 times as high, and not fitted) and 128 and
-512 GPUs are predicted.
+The jobs are those of Horovod in 2017: negotiated in cycles of 5 ms, fused up to 64 MiB, without plans,
+with rings alone; what its negotiation costs rank 0 is left out, because MPI gathers its requests. Four
+numbers are fitted, all to the six published values at 16 GPUs: what the connections of a host carry
+with TCP and with RDMA, how much longer kernels take beside communication, and how much the computing of
+a GPU varies from step to step. With them 64 GPUs of another testbed (its rate is 40 / 25 times as high,
+and not fitted) and 128 and 512 GPUs are predicted.
 
 Needs matplotlib for the picture. Writes scaling.svg, and scaling.json with all numbers.
 
@@ -17,6 +17,8 @@ Inputs, all published (images a second, batches of 64, four Pascal GPUs a host b
 * Horovod's documentation (docs/benchmarks.rst): 128 GPUs with RoCE of 25 Gbit/s keep 90, 90 and 79 %, and 512
   GPUs 90, 90 and 68 %, both for Inception-V3, ResNet-101 and VGG-16. With TCP its article shows 88 % for the
   first two at 128.
+* NVIDIA's developer blog, "Massively Scale Your Deep Learning Training with NCCL 2.4": trees came with that
+  version in 2019, and before it NCCL had rings alone.
 * Models: bench/models, Inception-V3 without its auxiliary head, which tf_cnn_benchmarks does not train.
 """
 
@@ -73,6 +75,7 @@ class Simulator:
         words += ["--compute", str(1000 * BATCH / single), "--step-noise", str(numbers["noise"])]
         words += ["--steps", "10" if gpus > 16 else "30"]
         words += ["--no-plans", "--cycle", "5", "--fusion", "128MiB"]  # divided by two calls under way
+        words += ["--algorithm", "ring"]
         return predict(self.rueda, words)
 
 

@@ -23,17 +23,14 @@ rueda_collective collective_of(Collective what) {
   }
 }
 
-// The first ranks get the remainder, as in a reducescatter.
-int64_t part_of(int64_t count, int part, int parts) { return count / parts + (part < count % parts ? 1 : 0); }
-
 int64_t output_count(const workload::Exchange& what, int rank, int ranks) {
   switch (what.what) {
     case Collective::kAllgather:
       return what.count * ranks;
     case Collective::kAlltoall:
-      return part_of(what.count, rank, ranks) * ranks;
+      return workload::part_of(what.count, rank, ranks) * ranks;
     case Collective::kReducescatter:
-      return part_of(what.count, rank, ranks);
+      return workload::part_of(what.count, rank, ranks);
     default:
       return what.count;
   }
@@ -51,7 +48,7 @@ Result<Exchanges> Exchanges::make(Rank& rank, const workload::Model& model, std:
     if (!output.is_ok()) return output.status();
     std::vector<int32_t> splits;
     for (int to = 0; what.what == Collective::kAlltoall && to < rank.size(); ++to)
-      splits.push_back(static_cast<int32_t>(part_of(what.count, to, rank.size())));
+      splits.push_back(static_cast<int32_t>(workload::part_of(what.count, to, rank.size())));
     std::ranges::fill(input.value().values(), static_cast<float>(rank.rank() + 1));
     made.all_.push_back({.what = &what,
                          .name = "bench.exchange." + what.name,

@@ -70,7 +70,7 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
       ->check(CLI::Range(0.001, 3.6e6));
   app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
       ->check(CLI::Range(0.0001, 1e6));
-  app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
+  app.add_option("--algorithm", request.algorithm, "force one, as RUEDA_ALGORITHM does (NCCL: ring, tree)");
   app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
   app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
       ->check(is_given);

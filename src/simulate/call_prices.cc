@@ -249,7 +249,8 @@ CallPrice CallPrices::price_by_nccl(const schedule::Spec& spec) const {
   if (links.hosts > 1) links.network_gbps = std::ranges::min(layout_.network.port_gbps);
   for (const schedule::Tier& tier : layout_.network.tiers)  // a ring comes to each switch once
     links.network_gbps = std::min(links.network_gbps, std::ranges::min(tier.uplink_gbps));
-  const NcclPrice nccl = nccl_call(spec.what, static_cast<double>(spec.count) * sizeof(float), links);
+  const NcclPrice nccl =
+      nccl_call(spec.what, static_cast<double>(spec.count) * sizeof(float), links, options_.algorithm);
   CallPrice price;
   const double link_us = links.hosts > 1 ? topology.remote.latency_us : topology.local.latency_us;
   price.latency_us = nccl.latency_us + std::ceil(std::log2(links.ranks)) * link_us;

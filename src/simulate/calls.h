@@ -30,6 +30,8 @@ struct CallEnd {
 struct StartedCall {
   size_t tensors = 0;
   int64_t bytes = 0;
+  std::vector<size_t> which =
+      {};  // [tensors] of the engine's; of a job's result: of gradients, then exchanges
 };
 
 struct CallOptions {

@@ -41,6 +41,23 @@ std::vector<schedule::Tier> lay_out_tiers(const Cluster& cluster, const std::vec
   return all;
 }
 
+// Ports that have a burst, and links that carry it, except those that have a rate of their own.
+void give_bursts(const Cluster& cluster, const std::function<double(double)>& gbps,
+                 schedule::Network& network) {
+  if (cluster.burst_bytes <= 0) return;
+  network.bursts.assign(cluster.hosts.size(),
+                        {.bytes = cluster.burst_bytes, .gbps = gbps(cluster.peak_bits)});
+  const auto hosts = static_cast<int32_t>(cluster.hosts.size());
+  std::map<std::pair<std::string, std::string>, double> own;  // bits per second
+  for (const Link& link : cluster.links) own[std::minmax(link.from, link.to)] = link.rate_bits;
+  for (int32_t from = 0; from < hosts; ++from)
+    for (int32_t to = 0; to < hosts; ++to) {
+      const auto at = own.find(std::minmax(cluster.hosts[from].name, cluster.hosts[to].name));
+      if (from != to && (at == own.end() || at->second <= 0))
+        network.link(from, to).bandwidth_gbps = gbps(cluster.peak_bits);
+    }
+}
+
 }  // namespace
 
 int Cluster::ranks() const {
@@ -49,14 +66,30 @@ int Cluster::ranks() const {
   return sum;
 }
 
-// RDMA moves bytes without the cores of either end.
+// RDMA moves bytes without the cores of either end. Only tbf has a burst.
 void use_kind(Cluster& cluster, const std::string& kind) {
   if (kind == "rdma") {
     cluster.costs.byte_ns = 0;
     cluster.costs.message_us = std::min(cluster.costs.message_us, 1.0);
     if (cluster.kind != kind) cluster.latency_us = kRdmaLatencyUs;
   }
+  if (kind != "tbf") cluster.burst_bytes = cluster.peak_bits = 0;
   cluster.kind = kind;
+}
+
+Status check_burst(const Cluster& cluster) {
+  if (cluster.kind != "tbf") return Status::ok();
+  if (!cluster.gpus.empty())
+    return {Code::kInvalidArgument,
+            "links of kind tbf carry calls in host memory, and \"gpus\" has NCCL's; leave out one of them"};
+  double fastest = cluster.rate_bits;
+  for (const Host& host : cluster.hosts) fastest = std::max(fastest, host.rate_bits);
+  if (cluster.peak_bits > fastest) return Status::ok();
+  const auto text = [](double bits) { return bench::rate_text(static_cast<int64_t>(bits)); };
+  return {Code::kInvalidArgument,
+          fmt::format("a burst goes at {}, which is not more than the rate of {}; give a faster \"peak\", or "
+                      "kind tcp",
+                      text(cluster.peak_bits), text(fastest))};
 }
 
 Status check_tiers(const std::vector<SwitchTier>& tiers) {
@@ -111,6 +144,7 @@ Result<Cluster> change(Cluster cluster, const Changes& changes) {
   if (changes.rate_bits) cluster.is_payload = false;
   if (changes.tiers) cluster.tiers = *changes.tiers;
   cluster.rate_bits = changes.rate_bits.value_or(cluster.rate_bits);
+  if (const Status status = check_burst(cluster); !status.is_ok()) return status;
   cluster.latency_us = changes.latency_us.value_or(cluster.latency_us);
   if (changes.per_host)
     for (Host& host : cluster.hosts) host.ranks = *changes.per_host;
@@ -166,19 +200,21 @@ Layout lay_out(const Cluster& cluster) {
       if (link.rate_bits > 0) cost.bandwidth_gbps = gbps(link.rate_bits);
       if (link.latency_us >= 0) cost.latency_us = link.latency_us;
     }
+  give_bursts(cluster, gbps, layout.network);
   // A link is never faster than the ports at its ends, nor a port than its fastest link.
   const auto hosts = static_cast<int32_t>(cluster.hosts.size());
   for (int32_t from = 0; from < hosts; ++from) {
     double fastest = 0;
     for (int32_t to = 0; to < hosts; ++to)
       if (to != from) fastest = std::max(fastest, layout.network.link(from, to).bandwidth_gbps);
-    if (cluster.hosts[from].rate_bits <= 0 && fastest > 0) layout.network.port_gbps[from] = fastest;
+    if (cluster.hosts[from].rate_bits <= 0 && fastest > 0 && layout.network.bursts.empty())
+      layout.network.port_gbps[from] = fastest;
   }
   for (int32_t from = 0; from < hosts; ++from)
     for (int32_t to = 0; to < hosts; ++to) {
       if (from == to) continue;
       double& rate = layout.network.link(from, to).bandwidth_gbps;
-      rate = std::min({rate, layout.network.port_gbps[from], layout.network.port_gbps[to]});
+      rate = std::min({rate, layout.network.fastest_gbps(from), layout.network.fastest_gbps(to)});
     }
   layout.network.tiers = lay_out_tiers(cluster, layout.network.port_gbps, gbps);
   return layout;

@@ -44,8 +44,10 @@ struct SwitchTier {
 
 struct Cluster {
   std::vector<Host> hosts;
-  std::string kind = "tcp";           // of the links: tcp or rdma
-  double rate_bits = 25e9;            // of a link, each way
+  std::string kind = "tcp";  // of the links: tcp, rdma or tbf
+  double rate_bits = 25e9;   // of a link, each way
+  double burst_bytes = 0;    // tbf: what a port lets through at peak_bits after a pause, each way
+  double peak_bits = 0;
   double latency_us = kTcpLatencyUs;  // one way
   std::vector<Link> links;
   std::vector<SwitchTier> tiers;                                    // from the hosts up
@@ -67,7 +69,8 @@ struct Changes {
   std::optional<std::vector<SwitchTier>> tiers;
 };
 
-void use_kind(Cluster& cluster, const std::string& kind);            // tcp or rdma
+void use_kind(Cluster& cluster, const std::string& kind);            // tcp, rdma or tbf
+Status check_burst(const Cluster& cluster);                          // whether its ports can have that burst
 Status check_tiers(const std::vector<SwitchTier>& tiers);            // whether each tier fits those below it
 Result<std::vector<SwitchTier>> parse_tiers(std::string_view text);  // "8:4,32:2": hosts, oversubscription
 std::string tiers_text(const std::vector<SwitchTier>& tiers);        // "switches over 8 hosts, 4:1"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -53,16 +54,24 @@ class Reader {
     refuse(fmt::format("\"{}\" is not a text", key));
     return otherwise;
   }
-  double rate(const Json& object, double otherwise) {
-    const std::string text = word(object, "rate", "");
-    if (text.empty()) return otherwise;
-    const Result<int64_t> bits = bench::parse_rate(text);
-    if (bits.is_ok()) return static_cast<double>(bits.value());
-    refuse(fmt::format("\"rate\": {}", bits.status().why));
-    return otherwise;
+  double rate(const Json& object, double otherwise, const char* key = "rate") {
+    return measure(object, key, otherwise, bench::parse_rate);
+  }
+  double bytes(const Json& object, const char* key, double otherwise) {
+    return measure(object, key, otherwise, bench::parse_bytes);
   }
 
  private:
+  double measure(const Json& object, const char* key, double otherwise,
+                 Result<int64_t> (*parse)(std::string_view)) {
+    const std::string text = word(object, key, "");
+    if (text.empty()) return otherwise;
+    const Result<int64_t> value = parse(text);
+    if (value.is_ok()) return static_cast<double>(value.value());
+    refuse(fmt::format("\"{}\": {}", key, value.status().why));
+    return otherwise;
+  }
+
   std::string_view path_;
   Status status_;
 };
@@ -148,6 +157,58 @@ void read_costs(Reader& reader, const Json& root, Costs& costs) {
         reader.number(*given, field.name.data(), field.least, field.most, costs.*field.field);
 }
 
+// What a port of a token bucket lets through; without a peak as fast as between ranks of a host, which is how
+// network namespaces do it.
+void read_burst(Reader& reader, const Json& link, Cluster& cluster) {
+  constexpr double kFrame = 1514;
+  for (const char* key : {"burst", "peak"})
+    if (cluster.kind != "tbf" && link.contains(key))
+      return reader.refuse(fmt::format("\"{}\" is for links of kind tbf", key));
+  if (cluster.kind != "tbf") return;
+  if (!link.contains("rate") || !link.contains("burst"))
+    return reader.refuse("a \"link\" of kind tbf needs \"rate\" and \"burst\", 1gbit and 128KiB for example");
+  cluster.burst_bytes = reader.bytes(link, "burst", 0);
+  cluster.peak_bits = reader.rate(link, 8e9 * cluster.within.bandwidth_gbps, "peak");
+  if (cluster.burst_bytes < kFrame && reader.status().is_ok())
+    reader.refuse(fmt::format("\"burst\" is less than a frame of {} bytes, so nothing would pass", kFrame));
+}
+
+void read_link(Reader& reader, const Json& root, Cluster& cluster) {
+  const auto link = root.find("link");
+  if (link == root.end()) return;
+  reader.check_keys(*link, "\"link\"", {"kind", "rate", "latency_us", "burst", "peak"});
+  if (!reader.status().is_ok()) return;
+  const std::string kind = reader.word(*link, "kind", "tcp");
+  if (kind == "nvlink" || kind == "pcie" || kind == "shm")
+    return reader.refuse(fmt::format("\"kind\": {} is inside a host; write it in \"within\"", kind));
+  if (kind != "tcp" && kind != "rdma" && kind != "tbf")
+    return reader.refuse(fmt::format("\"kind\": {} is none of tcp, rdma and tbf", kind));
+  use_kind(cluster, kind);
+  cluster.rate_bits = reader.rate(*link, cluster.rate_bits);
+  cluster.latency_us = reader.number(*link, "latency_us", 0, 1e6, cluster.latency_us);
+  read_burst(reader, *link, cluster);
+}
+
+// nvlink and pcie are between GPUs, so calls are NCCL's.
+void read_within(Reader& reader, const Json& root, Cluster& cluster) {
+  cluster.gpus = reader.word(root, "gpus", "");
+  if (!cluster.gpus.empty() && cluster.gpus != "nvlink" && cluster.gpus != "pcie")
+    return reader.refuse(fmt::format("\"gpus\": {} is neither nvlink nor pcie", cluster.gpus));
+  const auto within = root.find("within");
+  if (within == root.end()) return;
+  reader.check_keys(*within, "\"within\"", {"kind", "rate", "latency_us"});
+  if (!reader.status().is_ok()) return;
+  cluster.within.bandwidth_gbps = reader.rate(*within, 8e9 * cluster.within.bandwidth_gbps) / 8e9;
+  cluster.within.latency_us = reader.number(*within, "latency_us", 0, 1e6, cluster.within.latency_us);
+  const std::string kind = reader.word(*within, "kind", cluster.gpus.empty() ? "shm" : cluster.gpus);
+  if (kind != "shm" && kind != "nvlink" && kind != "pcie")
+    return reader.refuse(fmt::format("\"kind\": {} of \"within\" is none of shm, nvlink and pcie", kind));
+  if (!cluster.gpus.empty() && kind != cluster.gpus)
+    return reader.refuse(
+        fmt::format("\"gpus\" says {}, and \"kind\" of \"within\" says {}", cluster.gpus, kind));
+  if (kind != "shm") cluster.gpus = kind;
+}
+
 Cluster parse_own(Reader& reader, const Json& root) {
   Cluster cluster;
   reader.check_keys(root, "it",
@@ -155,25 +216,8 @@ Cluster parse_own(Reader& reader, const Json& root) {
                      "reduce_gbps", "gpus", "costs", "comment"});
   if (!reader.status().is_ok()) return cluster;
   read_hosts(reader, root, cluster);
-  if (const auto link = root.find("link"); link != root.end()) {
-    reader.check_keys(*link, "\"link\"", {"kind", "rate", "latency_us"});
-    if (!reader.status().is_ok()) return cluster;
-    const std::string kind = reader.word(*link, "kind", "tcp");
-    if (kind != "tcp" && kind != "rdma")
-      reader.refuse(fmt::format("\"kind\": {} is neither tcp nor rdma", kind));
-    use_kind(cluster, kind);
-    cluster.rate_bits = reader.rate(*link, cluster.rate_bits);
-    cluster.latency_us = reader.number(*link, "latency_us", 0, 1e6, cluster.latency_us);
-  }
-  if (const auto within = root.find("within"); within != root.end()) {
-    reader.check_keys(*within, "\"within\"", {"rate", "latency_us"});
-    if (!reader.status().is_ok()) return cluster;
-    cluster.within.bandwidth_gbps = reader.rate(*within, 8e9 * cluster.within.bandwidth_gbps) / 8e9;
-    cluster.within.latency_us = reader.number(*within, "latency_us", 0, 1e6, cluster.within.latency_us);
-  }
-  cluster.gpus = reader.word(root, "gpus", "");
-  if (!cluster.gpus.empty() && cluster.gpus != "nvlink" && cluster.gpus != "pcie")
-    reader.refuse(fmt::format("\"gpus\": {} is neither nvlink nor pcie", cluster.gpus));
+  read_within(reader, root, cluster);
+  read_link(reader, root, cluster);
   read_links(reader, root, cluster);
   read_tiers(reader, root, cluster);
   read_costs(reader, root, cluster.costs);
@@ -240,6 +284,7 @@ void check(Reader& reader, const Cluster& cluster) {
     if (!pairs.insert(std::minmax(link.from, link.to)).second)
       reader.refuse(fmt::format("the link between {} and {} is described twice", link.from, link.to));
   }
+  if (const Status status = check_burst(cluster); !status.is_ok()) reader.refuse(status.why);
   if (cluster.ranks() > kMostRanks)
     reader.refuse(
         fmt::format("it has {} ranks, more than the {} that are simulated", cluster.ranks(), kMostRanks));
@@ -265,7 +310,8 @@ Result<Cluster> parse_cluster(std::string_view json, std::string_view path) {
 
 Result<Cluster> read_cluster(const std::string& path) {
   std::ifstream file(path);
-  if (!file)
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(path, error))
     return Status(Code::kInvalidArgument, fmt::format("cannot read {}; check the path of the cluster", path));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   return parse_cluster(text, path);

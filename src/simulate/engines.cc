@@ -11,6 +11,7 @@
 
 #include "rueda/base/check.h"
 #include "simulate/specs.h"
+#include "workload/models.h"
 
 namespace rueda::simulate {
 namespace {
@@ -28,8 +29,28 @@ size_t index_in(std::string_view name) {
 std::vector<int32_t> even_splits(int64_t count, Rank ranks) {
   std::vector<int32_t> splits;
   for (Rank rank = 0; rank < ranks; ++rank)
-    splits.push_back(static_cast<int32_t>(count * (rank + 1) / ranks - count * rank / ranks));
+    splits.push_back(static_cast<int32_t>(workload::part_of(count, rank, ranks)));
   return splits;
+}
+
+// What each rank asks of the others, the same on all.
+std::vector<control::TensorRequest> requests_of(const std::vector<Exchanged>& tensors, Rank ranks) {
+  std::vector<control::TensorRequest> requests;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    control::TensorRequest& request = requests.emplace_back();
+    request.what = tensors[i].what;
+    request.name = name_at(i);
+    request.shape = {tensors[i].count};
+    request.dtype = DType::kFloat32;
+    if (request.what == Collective::kBroadcast) request.root = 0;
+    if (request.what == Collective::kAlltoall) request.splits = even_splits(tensors[i].count, ranks);
+    request.priority = tensors[i].priority;
+    if (tensors[i].members == 1) continue;
+    request.group_index = static_cast<int32_t>(i - tensors[i].group);
+    request.group_size = static_cast<int32_t>(tensors[i].members);
+    request.group_name = name_at(tensors[i].group);
+  }
+  return requests;
 }
 
 CallPlace place_of(const control::Ordered& one) { return {one.generation, one.place}; }
@@ -44,9 +65,8 @@ struct Engines::Node {
   };
   std::unique_ptr<control::Planner> planner;
   control::Order order{1};
-  std::vector<Kept> kept;                        // [key] of what is in the order
-  std::vector<control::TensorRequest> requests;  // [tensor]
-  std::vector<bool> is_busy;                     // [channel] a call of this rank runs there
+  std::vector<Kept> kept;     // [key] of what is in the order
+  std::vector<bool> is_busy;  // [channel] a call of this rank runs there
   control::OperationId last_operation = 0;
   uint64_t waits = 0;
   bool waits_for_all = false;
@@ -69,7 +89,12 @@ struct Engines::Node {
 
 Engines::Engines(EngineOptions options, const std::vector<Exchanged>& tensors, Agenda& agenda, Calls& calls,
                  std::function<void(Rank, size_t)> done)
-    : options_(options), tensors_(tensors), agenda_(agenda), calls_(calls), done_(std::move(done)) {
+    : options_(options),
+      tensors_(tensors),
+      requests_(requests_of(tensors, options.ranks)),
+      agenda_(agenda),
+      calls_(calls),
+      done_(std::move(done)) {
   const auto traits = [alone = options_.alone_bytes](int32_t, const control::Terms&) {
     return control::BackendTraits{.alone_bytes = alone};
   };
@@ -82,23 +107,6 @@ Engines::Engines(EngineOptions options, const std::vector<Exchanged>& tensors, A
                                   .ranks = options_.ranks,
                                   .traits_of = traits,
                                   .tuner = options_.tuner});
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      control::TensorRequest request;
-      request.what = tensors[i].what;
-      request.name = name_at(i);
-      request.shape = {tensors[i].count};
-      request.dtype = DType::kFloat32;
-      if (request.what == Collective::kBroadcast) request.root = 0;
-      if (request.what == Collective::kAlltoall)
-        request.splits = even_splits(tensors[i].count, options_.ranks);
-      request.priority = tensors[i].priority;
-      if (tensors[i].members > 1) {
-        request.group_index = static_cast<int32_t>(i - tensors[i].group);
-        request.group_size = static_cast<int32_t>(tensors[i].members);
-        request.group_name = name_at(tensors[i].group);
-      }
-      node.requests.push_back(std::move(request));
-    }
   }
   control::CoordinatorOptions coordinator;
   coordinator.world_size = options_.ranks;
@@ -125,7 +133,7 @@ void Engines::submit(Rank rank, size_t group) {
   node.waits_for_all = false;
   node.awaited_group.reset();
   std::vector<const control::TensorRequest*> requests;
-  for (size_t i = 0; i < tensors_[group].members; ++i) requests.push_back(&node.requests[group + i]);
+  for (size_t i = 0; i < tensors_[group].members; ++i) requests.push_back(&requests_[group + i]);
   control::Planner::Decision decision =
       node.planner->submitted(++node.last_operation, requests, agenda_.now());
   const bool is_taken = decision.is_taken;
@@ -274,7 +282,9 @@ void Engines::start_next(Rank rank) {
     const control::Bucket& bucket = *node.kept[call.key].bucket;
     if (rank == 0) {
       ++calls_begun_;
-      started_.push_back({.tensors = bucket.entries.size(), .bytes = static_cast<int64_t>(bytes_of(bucket))});
+      started_.push_back({.tensors = bucket.entries.size(),
+                          .bytes = static_cast<int64_t>(bytes_of(bucket)),
+                          .which = node.kept[call.key].tensors});
     }
     calls_.start(rank, place_of(call), bucket, call.origin == control::BatchOrigin::kPlanned, agenda_.now());
     action = node.order.next();

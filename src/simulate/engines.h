@@ -91,6 +91,7 @@ class Engines {
 
   EngineOptions options_;
   std::vector<Exchanged> tensors_;
+  std::vector<control::TensorRequest> requests_;  // [tensor] of any rank
   Agenda& agenda_;
   Calls& calls_;
   std::function<void(Rank, size_t)> done_;

@@ -74,6 +74,8 @@ class Job {
         return Status(Code::kInternal,
                       "the simulated job hangs; please report this, with the command and its files");
     }
+    for (StartedCall& call : result_.last_calls)
+      for (size_t& tensor : call.which) tensor = piece_of_[tensor];
     result_.use = calls_.use();
     result_.plans_begun = engines_.plans_begun();
     result_.tuned = engines_.take_tuner_news();

@@ -12,7 +12,7 @@ constexpr double kTreeShare = 0.92;  // of the ring's rate between hosts
 
 }  // namespace
 
-NcclPrice nccl_allreduce(double bytes, const NcclLinks& links) {
+NcclPrice nccl_allreduce(double bytes, const NcclLinks& links, std::string_view forced) {
   if (links.ranks <= 1) return {.algorithm = "ring"};
   const double n = links.ranks, hosts = links.hosts, within_us = links.is_nvlink ? kNvlinkUs : kPcieUs;
   const double gbps = hosts > 1 ? std::min(links.within_gbps, links.network_gbps) : links.within_gbps;
@@ -20,17 +20,18 @@ NcclPrice nccl_allreduce(double bytes, const NcclLinks& links) {
   NcclPrice ring{.latency_us = kBaseUs + (2 * (n - 1) - between) * within_us + between * kNetworkUs,
                  .transfer_us = 2 * (n - 1) / n * bytes / (gbps * 1e3),
                  .algorithm = "ring"};
-  if (hosts < 2) return ring;
+  if (hosts < 2 || forced == ring.algorithm) return ring;
   const NcclPrice tree{
       .latency_us = kBaseUs + 2 * ((n / hosts - 1) * within_us + std::log2(hosts) * kNetworkUs),
       .transfer_us = 2 * (hosts - 1) / hosts * bytes / (kTreeShare * gbps * 1e3),
       .algorithm = "tree"};
+  if (forced == tree.algorithm) return tree;
   return tree.latency_us + tree.transfer_us < ring.latency_us + ring.transfer_us ? tree : ring;
 }
 
-NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links) {
+NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links, std::string_view forced) {
   if (what == Collective::kAllreduce || what == Collective::kBarrier || links.ranks <= 1)
-    return nccl_allreduce(bytes, links);
+    return nccl_allreduce(bytes, links, forced);
   const double n = links.ranks, hosts = links.hosts, within_us = links.is_nvlink ? kNvlinkUs : kPcieUs;
   const double per_host = n / hosts, network_us = hosts > 1 ? kNetworkUs : within_us;
   if (what == Collective::kAlltoall) {

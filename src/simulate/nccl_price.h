@@ -6,6 +6,7 @@
 // hosts: 8.4 + 12 * 3.4 + 2 * 9.6 = 68.4 us, and 1.75 times its bytes at 10 GB/s.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "rueda/base/types.h"
@@ -24,8 +25,12 @@ struct NcclPrice {
   std::string_view algorithm;  // "ring", "tree", "sends"
 };
 
-NcclPrice nccl_allreduce(double bytes, const NcclLinks& links);
+inline constexpr std::array<std::string_view, 2> kNcclAlgorithms = {"ring", "tree"};
+
+// forced: one of kNcclAlgorithms for allreduces between hosts, as NCCL_ALGO does (before version 2.4 NCCL had
+// rings alone); empty: the cheaper one.
+NcclPrice nccl_allreduce(double bytes, const NcclLinks& links, std::string_view forced = "");
 // bytes: of a rank's input.
-NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links);
+NcclPrice nccl_call(Collective what, double bytes, const NcclLinks& links, std::string_view forced = "");
 
 }  // namespace rueda::simulate

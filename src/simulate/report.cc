@@ -24,9 +24,17 @@ std::string kinds_of(const std::map<std::string, int64_t>& algorithms) {
   return algorithms.size() > 1 ? name + " and others" : name;
 }
 
-Ordered tiers_of(const Request& request) {
+// With what was asked to be otherwise.
+Cluster as_asked(const Request& request) {
+  Changes changes = request.changes;
+  changes.ranks.reset();  // of each prediction
+  Result<Cluster> changed = change(request.cluster, changes);
+  return changed.is_ok() ? std::move(changed).value() : request.cluster;
+}
+
+Ordered tiers_of(const Cluster& cluster) {
   Ordered tiers = Ordered::array();
-  for (const SwitchTier& tier : request.changes.tiers.value_or(request.cluster.tiers)) {
+  for (const SwitchTier& tier : cluster.tiers) {
     tiers.push_back({{"hosts", tier.hosts}});
     if (tier.rate_bits > 0)
       tiers.back()["rate_bits"] = tier.rate_bits;
@@ -44,7 +52,16 @@ Ordered tried_in(const Prediction& row) {
   return tried;
 }
 
-Ordered row_of(const Prediction& row) {
+std::vector<std::string> names_of(const StartedCall& call, const workload::Model& model) {
+  std::vector<std::string> names;
+  for (const size_t tensor : call.which)
+    names.push_back(tensor < model.parameters.size()
+                        ? model.parameters[tensor].name
+                        : model.exchanges[tensor - model.parameters.size()].name);
+  return names;
+}
+
+Ordered row_of(const Prediction& row, const workload::Model& model) {
   Ordered out = {{"ranks", row.ranks},
                  {"hosts", row.hosts},
                  {"host_order", row.host_order.empty() ? Ordered() : Ordered(row.host_order)},
@@ -69,7 +86,8 @@ Ordered row_of(const Prediction& row) {
                  {"algorithms", row.algorithms},
                  {"last_calls", Ordered::array()}};
   for (const StartedCall& one : row.last_calls)
-    out["last_calls"].push_back({{"tensors", one.tensors}, {"bytes", one.bytes}});
+    out["last_calls"].push_back(
+        {{"tensors", one.tensors}, {"bytes", one.bytes}, {"names", names_of(one, model)}});
   if (row.has_losses)
     out["lost_ms"] = {{"links", row.losses.links_ms},
                       {"hosts", row.losses.hosts_ms},
@@ -110,12 +128,16 @@ std::string strategy_text(const Servers& servers) {
 }
 
 std::string links_text(const Request& request) {
-  const Cluster& cluster = request.cluster;
-  const Changes& changes = request.changes;
-  const std::string tiers = tiers_text(changes.tiers.value_or(cluster.tiers));
-  return fmt::format("{}, {} a link, {:g} us one way{}", changes.kind.value_or(cluster.kind),
-                     bench::rate_text(static_cast<int64_t>(changes.rate_bits.value_or(cluster.rate_bits))),
-                     changes.latency_us.value_or(cluster.latency_us), tiers.empty() ? "" : "; " + tiers);
+  const Cluster cluster = as_asked(request);
+  const auto rate = [](double bits) { return bench::rate_text(static_cast<int64_t>(bits)); };
+  const std::string tiers = tiers_text(cluster.tiers);
+  const std::string burst =
+      cluster.burst_bytes > 0
+          ? fmt::format(", {} at {} after a pause",
+                        bench::size_text(static_cast<int64_t>(cluster.burst_bytes)), rate(cluster.peak_bits))
+          : "";
+  return fmt::format("{}, {} a link{}, {:g} us one way{}", cluster.kind, rate(cluster.rate_bits), burst,
+                     cluster.latency_us, tiers.empty() ? "" : "; " + tiers);
 }
 
 std::string page(const Report& report) {
@@ -153,7 +175,8 @@ std::string page(const Report& report) {
 
 std::string json(const Report& report) {
   const Request& request = report.request;
-  const auto& costs = request.cluster.costs;
+  const Cluster cluster = as_asked(request);
+  const Costs& costs = cluster.costs;
   Ordered used = Ordered::object();
   for (const CostField& field : kCostFields) used[std::string(field.name)] = costs.*field.field;
   const bool has_servers = request.servers.strategy != Strategy::kAllreduce;
@@ -169,10 +192,12 @@ std::string json(const Report& report) {
         {"tensors", request.model.parameters.size()}}},
       {"cluster",
        {{"source", request.cluster.source},
-        {"kind", request.changes.kind.value_or(request.cluster.kind)},
-        {"rate_bits", request.changes.rate_bits.value_or(request.cluster.rate_bits)},
-        {"latency_us", request.changes.latency_us.value_or(request.cluster.latency_us)},
-        {"tiers", tiers_of(request)},
+        {"kind", cluster.kind},
+        {"rate_bits", cluster.rate_bits},
+        {"latency_us", cluster.latency_us},
+        {"burst_bytes", cluster.burst_bytes},
+        {"peak_bits", cluster.peak_bits},
+        {"tiers", tiers_of(cluster)},
         {"costs", std::move(used)}}},
       {"cross_step", request.cross_step},
       {"plans", request.plans},
@@ -182,7 +207,7 @@ std::string json(const Report& report) {
       {"server_hosts", has_servers ? (request.servers.is_dedicated ? "dedicated" : "shared") : ""},
       {"late", std::move(late)},
       {"results", Ordered::array()}};
-  for (const Prediction& row : report.rows) root["results"].push_back(row_of(row));
+  for (const Prediction& row : report.rows) root["results"].push_back(row_of(row, request.model));
   return root.dump(2) + "\n";
 }
 

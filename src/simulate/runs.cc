@@ -8,6 +8,7 @@
 
 #include "rueda/backend/nccl/probe.h"
 #include "rueda/schedule/bucket_bytes.h"
+#include "rueda/schedule/token_bucket.h"
 #include "simulate/call_prices.h"
 #include "simulate/quantile.h"
 #include "simulate/specs.h"
@@ -31,21 +32,31 @@ void unbind_links(Layout& layout) {
   constexpr double kAnyRate = 1e6;
   for (schedule::LinkCost& link : layout.network.links) link = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
   for (double& port : layout.network.port_gbps) port = kAnyRate;
+  layout.network.bursts.clear();
   layout.network.tiers.clear();
   layout.topology.remote = {.latency_us = 0, .bandwidth_gbps = kAnyRate};
   if (!layout.gpus.empty()) layout.topology.local = layout.topology.remote;
 }
 
-// Links as the library measures them at init: from the first host to the next.
+// Links as the library measures them at init: from the first host to the next, with so many bytes each way
+// (runtime/calibrate).
 Layout measured_layout(const Cluster& cluster) {
+  constexpr double kMeasuredBytes = 256 << 10;
   Layout layout = lay_out(cluster);
-  if (layout.network.port_gbps.size() > 1) layout.topology.remote = layout.network.link(0, 1);
+  const schedule::Network& network = layout.network;
+  if (network.port_gbps.size() < 2) return layout;
+  schedule::LinkCost& seen = layout.topology.remote = network.link(0, 1);
+  for (int32_t host = 0; host < 2 && !network.bursts.empty(); ++host) {
+    schedule::TokenBucket port(network.port_gbps[host], network.bursts[host].bytes,
+                               network.bursts[host].gbps);
+    seen.bandwidth_gbps = std::min(seen.bandwidth_gbps, kMeasuredBytes / port.pass(kMeasuredBytes, 0) / 1e3);
+  }
   return layout;
 }
 
 // As the library finds it out with NCCL itself.
 int64_t nccl_bucket_bytes(const Layout& layout, const Costs& costs, const Request& request) {
-  CallPrices prices(layout, costs, {.algorithm = {}, .chosen_for = layout.topology});
+  CallPrices prices(layout, costs, {.algorithm = request.algorithm, .chosen_for = layout.topology});
   nccl::Probe probe;
   while (const std::optional<size_t> bytes = probe.next()) {
     const CallPrice& price = prices.of(allreduce_spec(static_cast<int64_t>(*bytes / 4)));
@@ -57,9 +68,9 @@ int64_t nccl_bucket_bytes(const Layout& layout, const Costs& costs, const Reques
 int64_t bucket_bytes_of(const Request& request, const Cluster& cluster) {
   if (request.bucket_bytes > 0) return request.bucket_bytes;
   const Layout layout = measured_layout(cluster);
-  if (!layout.gpus.empty())
-    if (const int64_t found = nccl_bucket_bytes(layout, cluster.costs, request); found > 0) return found;
-  return schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+  if (layout.gpus.empty()) return schedule::plan_bucket_bytes(layout.topology, request.algorithm);
+  const int64_t found = nccl_bucket_bytes(layout, cluster.costs, request);
+  return found > 0 ? found : schedule::plan_bucket_bytes(layout.topology, "");
 }
 
 // The factors of each rank: [steps].
@@ -89,7 +100,8 @@ control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const En
     tuner.costs.call_us = schedule::bucket_cost(layout.topology, one.request.algorithm);
     return tuner;
   }
-  const CallOptions call{.algorithm = {}, .chosen_for = layout.topology};
+  const CallOptions call{.algorithm = layout.gpus.empty() ? "" : one.request.algorithm,
+                         .chosen_for = layout.topology};
   tuner.costs.call_us = [prices =
                              std::make_shared<CallPrices>(layout, one.cluster.costs, call)](int64_t bytes) {
     const CallPrice& price = prices->of(allreduce_spec(std::max<int64_t>(bytes / 4, 1)));
@@ -155,7 +167,8 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   engine.channels = layout.topology.is_single_host() ? 1 : 2;
   engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
   engine.bucket_bytes = one.bucket_bytes;
-  if (!layout.gpus.empty()) engine.alone_bytes = 0;  // packing costs next to nothing
+  // Packing costs next to nothing on GPUs, and shared memory needs none (Backend::copies_fused).
+  if (!layout.gpus.empty() || layout.topology.is_single_host()) engine.alone_bytes = 0;
   engine.cycle_time = static_cast<Nanos>(request.cycle_ms * 1e6);
   engine.control = static_cast<Nanos>(costs.control_us * 1e3);
   engine.flight =

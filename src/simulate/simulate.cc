@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "rueda/schedule/algorithm.h"
+#include "simulate/calls.h"
 #include "simulate/host_order.h"
+#include "simulate/nccl_price.h"
 #include "simulate/quantile.h"
 #include "simulate/runs.h"
 
@@ -47,7 +49,15 @@ std::string bottleneck_of(const Prediction& row) {
   return std::ranges::max_element(causes, {}, [](const auto& cause) { return cause.first; })->second;
 }
 
-Status check_algorithm(const std::string& name) {
+Status check_algorithm(const Request& request) {
+  const std::string& name = request.algorithm;
+  if (!request.cluster.gpus.empty()) {
+    if (name.empty() || std::ranges::find(kNcclAlgorithms, name) != kNcclAlgorithms.end())
+      return Status::ok();
+    return {Code::kInvalidArgument,
+            fmt::format("--algorithm: {} is none of {}, which NCCL has between \"gpus\"", name,
+                        fmt::join(kNcclAlgorithms, ", "))};
+  }
   if (name.empty() || schedule::find_algorithm(Collective::kAllreduce, name) != nullptr) return Status::ok();
   std::vector<std::string_view> known;
   for (const schedule::Algorithm& one : schedule::algorithms())
@@ -56,23 +66,31 @@ Status check_algorithm(const std::string& name) {
   return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
 }
 
-// Each rank's plan says how many rows each rank gives or gets, and in an alltoall each rank to each other.
-// That is as much here as in all processes of the job together.
+// What an alltoall takes while it runs: what each rank gives each other one, in the requests, in the answer,
+// and in the call. Those that are not awaited may run at once. Their plan is learned only if it is small.
 Status check_rows(const workload::Model& model, int ranks) {
-  constexpr double kMostBytes = 2.0 * (1 << 30);
-  double bytes = 0;
+  constexpr double kBytesOfPair = 32, kMostBytes = 2.0 * (1 << 30);
+  double largest = 0, together = 0;
   for (const workload::Exchange& one : model.exchanges) {
-    const double rows = one.what == Collective::kAlltoall ? double{1} * ranks * ranks
-                        : one.what == Collective::kAllgather || one.what == Collective::kReducescatter ? ranks
-                                                                                                       : 0;
-    bytes += rows * ranks * static_cast<double>(sizeof(int64_t));
+    if (one.what != Collective::kAlltoall) continue;
+    const double bytes = kBytesOfPair * ranks * ranks;
+    largest = std::max(largest, bytes);
+    if (!one.is_awaited) together += bytes;
   }
-  if (bytes <= kMostBytes) return Status::ok();
+  if (std::max(largest, together) <= kMostBytes) return Status::ok();
   return {Code::kInvalidArgument,
-          fmt::format(
-              "{} ranks are too many for the \"exchanges\" of {}: the plans of all ranks would take {:.1f} "
-              "GB; give fewer --ranks",
-              ranks, model.name, bytes / 1e9)};
+          fmt::format("{} ranks are too many for the \"exchanges\" of {}: those that run at once would take "
+                      "{:.1f} GB; give fewer --ranks",
+                      ranks, model.name, std::max(largest, together) / 1e9)};
+}
+
+// Credit that comes back while a job computes is followed message by message.
+Status check_detail(const Cluster& cluster, bool is_message) {
+  if (cluster.burst_bytes <= 0 || cluster.hosts.size() == 1 || is_message) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("links of kind tbf are simulated message by message, for up to {} ranks; give fewer "
+                      "--ranks, or --detail message, or take kind tcp with the rate that lasts",
+                      kMostMessageRanks)};
 }
 
 Status check_exchanges(const Request& request) {
@@ -100,6 +118,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   if (const Status status = check_servers(request.servers, workers); !status.is_ok()) return status;
   const bool is_message =
       request.servers.strategy != Strategy::kAllreduce || is_by_message(request, workers, cluster.value());
+  if (const Status status = check_detail(cluster.value(), is_message); !status.is_ok()) return status;
   const int hosts = static_cast<int>(cluster.value().hosts.size());
   Case one(request, cluster.value(), request.late);
   if (request.servers.strategy == Strategy::kAllreduce && request.plans)
@@ -148,7 +167,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
 }  // namespace
 
 Result<Report> simulate(const Request& request) {
-  if (const Status status = check_algorithm(request.algorithm); !status.is_ok()) return status;
+  if (const Status status = check_algorithm(request); !status.is_ok()) return status;
   if (const Status status = check_exchanges(request); !status.is_ok()) return status;
   Report report{.request = request, .rows = {}};
   std::vector<std::optional<int>> worlds(request.ranks.begin(), request.ranks.end());

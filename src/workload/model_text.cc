@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -232,7 +233,8 @@ Result<Model> find_model(const std::string& name_or_path) {
                   fmt::format("unknown model {}; choose one of {}, or give the path of a .json file",
                               name_or_path, fmt::join(model_names(), ", ")));
   std::ifstream file(name_or_path);
-  if (!file)
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(name_or_path, error))
     return Status(Code::kInvalidArgument,
                   fmt::format("cannot read {}; check the path of the model", name_or_path));
   const std::string text(std::istreambuf_iterator<char>(file), {});

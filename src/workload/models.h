@@ -26,6 +26,10 @@ struct Exchange {
   double at_ms = 0;        // of computing, from the beginning of the step
   bool is_awaited = true;  // computing goes on when it has ended; otherwise the end of the step waits for it
 };
+// What a part gets of so many elements, or rows, that are spread evenly: the first ones get the remainder.
+inline int64_t part_of(int64_t count, int part, int parts) {
+  return count / parts + (part < count % parts ? 1 : 0);
+}
 // "alltoall" and the like; nullopt: that is not the name of one.
 std::optional<Collective> find_collective(std::string_view name);
 std::string_view operation_of(Collective what);

@@ -64,6 +64,7 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--hosts", "2", "--algorithm", "foo"], "--algorithm: foo is none of "),
         (["--hosts", "2", "--latency", "nan"], "--latency: "),
         (["--cluster", "/nowhere.json"], "cannot read /nowhere.json"),
+        (["--cluster", "/"], "cannot read /; check the path of the cluster"),
         (["--hosts", "2", "--model", "resnet5"], "unknown model resnet5"),
         (["--hosts", "2", "--bandwidth", "0gbit"], "--bandwidth: "),
         (["--hosts", "2", "--ranks", "1000000"], "--ranks: "),

@@ -72,7 +72,22 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
       {R"({"hosts": 2, "lnk": {}})", "it has an unknown key \"lnk\""},
       {R"({"hosts": 2, "link": {"rate": "0gbit"}})", "\"rate\": "},
       {R"({"hosts": 2, "link": {"rate": 25}})", "\"rate\" is not a text"},
-      {R"({"hosts": 2, "link": {"kind": "carrier pigeon"}})", "carrier pigeon is neither tcp nor rdma"},
+      {R"({"hosts": 2, "link": {"kind": "carrier pigeon"}})", "carrier pigeon is none of tcp, rdma and tbf"},
+      {R"({"hosts": 2, "link": {"kind": "nvlink"}})", "nvlink is inside a host; write it in \"within\""},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "burst": "1MiB"}})", "needs \"rate\" and \"burst\""},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit"}})", "needs \"rate\" and \"burst\""},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit", "burst": "0"}})", "\"burst\": 0 "},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit", "burst": "1KiB"}})",
+       "\"burst\" is less than a frame of 1514 bytes"},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit", "burst": "1MiB", "peak": "0gbit"}})",
+       "\"peak\": "},
+      {R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit", "burst": "1MiB", "peak": "500mbit"}})",
+       "a burst goes at 500 Mbit/s, which is not more than the rate of 1 Gbit/s"},
+      {R"({"hosts": 2, "link": {"rate": "1gbit", "burst": "1MiB"}})", "\"burst\" is for links of kind tbf"},
+      {R"({"hosts": 2, "gpus": "pcie", "link": {"kind": "tbf", "rate": "1gbit", "burst": "1MiB"}})",
+       "and \"gpus\" has NCCL's"},
+      {R"({"hosts": 2, "within": {"kind": "tcp"}})", "tcp of \"within\" is none of shm, nvlink and pcie"},
+      {R"({"hosts": 2, "gpus": "pcie", "within": {"kind": "nvlink"}})", "\"gpus\" says pcie, and "},
       {R"({"hosts": 2, "link": {"latency_us": -1}})", "\"latency_us\" is not a number from 0 to "},
       {R"({"hosts": 1000000})", "\"hosts\" is not a number from 1 to 4096"},
       {R"({"hosts": 1000, "ranks_per_host": 1000})", "it has 1000000 ranks, more than the 4096"},
@@ -105,6 +120,37 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
     EXPECT_THAT(cluster.status().why, EndsWith("; docs/simulate.md describes the file")) << json;
   }
   EXPECT_THAT(read_cluster("/nowhere.json").status().why, StartsWith("cannot read /nowhere.json"));
+}
+
+TEST(simulate_cluster, ports_of_a_token_bucket_have_a_rate_a_burst_and_a_peak) {
+  const Cluster cluster = parsed(R"({"hosts": 3, "costs": {"payload": 1},
+      "link": {"kind": "tbf", "rate": "1gbit", "burst": "1MiB", "peak": "8gbit"},
+      "links": [{"hosts": ["host0", "host2"], "rate": "2gbit"}]})");
+  const schedule::Network network = lay_out(cluster).network;
+  EXPECT_TRUE(check_network(network, 3).is_ok());
+  EXPECT_EQ(network.port_gbps, (std::vector<double>{0.125, 0.125, 0.125}));
+  ASSERT_EQ(network.bursts.size(), 3U);
+  EXPECT_EQ(network.bursts[1].bytes, 1 << 20);
+  EXPECT_EQ(network.bursts[1].gbps, 1);
+  EXPECT_EQ(network.link(0, 1).bandwidth_gbps, 1) << "the ports decide how long it is as fast";
+  EXPECT_EQ(network.link(2, 0).bandwidth_gbps, 0.25) << "a slow pair has no burst beyond its rate";
+  EXPECT_EQ(parsed(R"({"hosts": 2, "link": {"kind": "tbf", "rate": "1gbit", "burst": "64KiB"},
+                       "within": {"rate": "40gbit"}})")
+                .peak_bits,
+            40e9)
+      << "without a peak, as inside a host";
+  Changes faster;
+  faster.rate_bits = 1e10;
+  EXPECT_THAT(change(cluster, faster).status().why, HasSubstr("give a faster \"peak\", or kind tcp"));
+  Changes rdma;
+  rdma.kind = "rdma";
+  EXPECT_TRUE(lay_out(change(cluster, rdma).value()).network.bursts.empty());
+}
+
+TEST(simulate_cluster, the_kind_of_what_is_inside_a_host_says_whether_calls_are_of_nccl) {
+  EXPECT_EQ(parsed(R"({"hosts": 2, "within": {"kind": "nvlink", "rate": "800gbit"}})").gpus, "nvlink");
+  EXPECT_EQ(parsed(R"({"hosts": 2, "within": {"kind": "pcie"}})").gpus, "pcie");
+  EXPECT_EQ(parsed(R"({"hosts": 2, "within": {"kind": "shm"}})").gpus, "");
 }
 
 TEST(simulate_cluster, uplinks_carry_a_share_of_what_is_below_them) {

@@ -164,12 +164,41 @@ TEST(simulate_jobs, exchanges_run_in_shared_memory_with_nccl_and_on_hundreds_of_
   EXPECT_GT(predict(request_of(model, ideal(300))).step_ms, 12);
 }
 
-TEST(simulate_jobs, exchanges_of_too_many_ranks_are_refused_before_they_take_the_memory) {
-  Request request = request_of(exchanging(Collective::kAlltoall, 1000, true), ideal(1000));
+TEST(simulate_jobs, exchanges_that_run_at_once_on_too_many_ranks_are_refused_before_they_take_the_memory) {
+  workload::Model model = exchanging(Collective::kAlltoall, 4096, false);
+  for (int i = 0; i < 11; ++i) model.exchanges.push_back(model.exchanges.front());
   EXPECT_THAT(
-      simulate(request).status().why,
-      ::testing::HasSubstr("1000 ranks are too many for the \"exchanges\" of m: the plans of all ranks "
-                           "would take 8.0 GB; give fewer --ranks"));
+      simulate(request_of(model, ideal(4000))).status().why,
+      ::testing::HasSubstr("4000 ranks are too many for the \"exchanges\" of m: those that run at once "
+                           "would take 6.1 GB; give fewer --ranks"));
+}
+
+TEST(simulate_jobs, what_one_rank_gives_another_is_what_a_replay_splits) {
+  EXPECT_EQ(workload::part_of(10, 0, 4), 3);
+  EXPECT_EQ(workload::part_of(10, 1, 4), 3);
+  EXPECT_EQ(workload::part_of(10, 2, 4), 2);
+  EXPECT_EQ(workload::part_of(10, 3, 4), 2);
+}
+
+// 125 MB/s that last, and 12.5 MB at 1 GB/s after a pause, which 188 ms of computing give back in part.
+TEST(simulate_jobs, links_with_a_burst_carry_what_computing_has_saved_up_faster) {
+  Request request = request_of(model_of({2'500'000}, 188), ideal(2));  // 10 MB each way
+  const auto step_ms = [&](const char* link) {
+    request.cluster = ideal(2);
+    const Cluster of_link = cluster_of(std::string(R"({"hosts": 2, "link": )") + link + "}");
+    request.cluster.kind = of_link.kind;
+    request.cluster.rate_bits = of_link.rate_bits;
+    request.cluster.burst_bytes = of_link.burst_bytes;
+    request.cluster.peak_bits = of_link.peak_bits;
+    return predict(request).step_ms;
+  };
+  EXPECT_NEAR(step_ms(R"({"rate": "1gbit"})"), 188 + 80, 1);
+  EXPECT_NEAR(step_ms(R"({"kind": "tbf", "rate": "1gbit", "burst": "12500KB", "peak": "8gbit"})"), 188 + 10,
+              1);
+  EXPECT_NEAR(step_ms(R"({"kind": "tbf", "rate": "1gbit", "burst": "64KiB", "peak": "8gbit"})"), 188 + 80, 1);
+  request.detail = Detail::kCall;
+  request.cluster.kind = "tbf";
+  EXPECT_THAT(simulate(request).status().why, ::testing::HasSubstr("are simulated message by message"));
 }
 
 TEST(simulate_jobs, what_cannot_have_exchanges_says_so) {

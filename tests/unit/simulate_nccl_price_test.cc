@@ -38,6 +38,24 @@ TEST(simulate_nccl_price, a_tree_is_sooner_where_many_hosts_share_little) {
   EXPECT_EQ(nccl_allreduce(1e9, many).transfer_us, 0);
 }
 
+TEST(simulate_nccl_price, an_algorithm_is_forced_as_nccl_algo_does) {
+  const NcclPrice ring = nccl_allreduce(1e9, kTwoHosts, "ring"),
+                  tree = nccl_allreduce(1e9, kTwoHosts, "tree");
+  EXPECT_EQ(ring.algorithm, "ring");
+  EXPECT_NEAR(ring.transfer_us, 1.75 * 1e9 / 10e3, 1e-6);
+  EXPECT_EQ(tree.algorithm, "tree");
+  Request request;
+  request.model = workload::find_model("resnet50").value();
+  request.cluster = parse_cluster(R"({"hosts": 2, "gpus": "nvlink"})", "c.json").value();
+  request.steps = 4;
+  request.split = false;
+  request.algorithm = "ring";
+  EXPECT_EQ(simulate(request).value().rows.front().algorithms.count("tree"), 0U);
+  request.algorithm = "halving_doubling";
+  EXPECT_EQ(simulate(request).status().why,
+            "--algorithm: halving_doubling is none of ring, tree, which NCCL has between \"gpus\"");
+}
+
 TEST(simulate_nccl_price, other_calls_have_the_bytes_of_their_rings_and_sends) {
   // 8 GPUs on 2 hosts: a ring has 6 steps inside hosts and one between them.
   const NcclPrice gather = nccl_call(Collective::kAllgather, 1e8, kTwoHosts);

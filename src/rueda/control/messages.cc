@@ -165,7 +165,7 @@ Request get_request(ByteReader& reader) {
 void put_entry(ByteWriter& writer, const Entry& entry) {
   put_name(writer, entry.name);
   writer.put_vector(entry.shape);
-  writer.put_vector(entry.rows);
+  writer.put_vector(entry.rows.list());
   writer.put(entry.numbered_at);
   writer.put(entry.stride);
 }

@@ -15,6 +15,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/control/row_table.h"
 #include "rueda/control/terms.h"
 
 namespace rueda::control {
@@ -85,7 +86,7 @@ struct Entry {
   std::vector<int64_t> shape;  // of the first request; a rank that has joined needs it
   // In the order of the members. allgather: the first dimension of each. reducescatter: the rows that each
   // receives. alltoall: n * n rows, [src * n + dst]. Otherwise empty.
-  std::vector<int64_t> rows;
+  RowTable rows;
   uint16_t numbered_at = 0;  // as in TensorRequest
   int64_t stride = 0;        // in a plan: by how much that number grows from pass to pass
 

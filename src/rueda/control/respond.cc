@@ -29,19 +29,20 @@ int64_t slice_bytes(const TensorRequest& request, size_t first_dim) {
 }
 
 void fill_allgather(const CompleteTensor& tensor, Candidate& candidate) {
-  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;
+  std::vector<int64_t> rows;
   rows.reserve(tensor.submissions.size());
   int64_t total = 0;
   for (const Submission& one : tensor.submissions) {
     rows.push_back(one.request.shape[0]);
     total = saturating_sum(total, one.request.shape[0]);
   }
+  candidate.bucket.entries[0].rows = std::move(rows);
   candidate.bytes = saturating_product(total, slice_bytes(tensor.submissions[0].request, 1));
 }
 
 void fill_alltoall(const CompleteTensor& tensor, Candidate& candidate) {
   const size_t n = tensor.members.size();
-  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;  // [src * n + dst]
+  std::vector<int64_t> rows;  // [src * n + dst]
   rows.reserve(n * n);
   for (const Submission& one : tensor.submissions) {
     const std::vector<int32_t>& splits = one.request.splits;
@@ -51,13 +52,15 @@ void fill_alltoall(const CompleteTensor& tensor, Candidate& candidate) {
       rows.insert(rows.end(), splits.begin(), splits.end());
     }
   }
+  candidate.bucket.entries[0].rows = std::move(rows);
 }
 
 void fill_reducescatter(const CompleteTensor& tensor, Candidate& candidate) {
   const auto n = static_cast<Rank>(tensor.members.size());
   const int64_t total = tensor.submissions[0].request.shape[0];
-  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;
+  std::vector<int64_t> rows;
   for (Rank r = 0; r < n; ++r) rows.push_back(reducescatter_rows(total, n, r));
+  candidate.bucket.entries[0].rows = std::move(rows);
 }
 
 }  // namespace

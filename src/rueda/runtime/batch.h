@@ -21,7 +21,7 @@ namespace rueda::runtime {
 struct BatchTensor {
   std::optional<TensorRef> ref;
   std::vector<int64_t> shape;
-  std::vector<int64_t> rows;    // Entry::rows
+  control::RowTable rows;       // Entry::rows
   int64_t row_count = 1;        // elements of one row
   std::vector<int64_t> counts;  // elements: rows * row_count
 };

@@ -50,6 +50,14 @@ Status check_network(const Network& network, int32_t hosts) {
   if (!has_ports || !has_links)
     return {Code::kInvalidArgument,
             "the latencies of a network must be at least 0, and its bandwidths above 0"};
+  const auto is_burst = [&](const Burst& burst) {
+    const double rate = network.port_gbps[static_cast<size_t>(&burst - network.bursts.data())];
+    return std::isfinite(burst.gbps) && burst.gbps > rate && is_positive(burst.bytes);
+  };
+  if (!network.bursts.empty() &&
+      (network.bursts.size() != n || !std::ranges::all_of(network.bursts, is_burst)))
+    return {Code::kInvalidArgument,
+            "the bursts of a network are one for each port, of more than 0 bytes and faster than the port"};
   for (size_t i = 0; i < network.tiers.size(); ++i)
     if (!is_tier(network.tiers[i], i == 0 ? nullptr : &network.tiers[i - 1], n))
       return {

@@ -16,12 +16,19 @@ struct Tier {
   std::vector<double> uplink_gbps;  // [switches] gigabytes per second each way
 };
 
+// What a port lets through beyond its rate when it has been idle, each way (token_bucket.h).
+struct Burst {
+  double bytes = 0;
+  double gbps = 0;  // gigabytes per second at which it goes; not below the rate of the port
+};
+
 struct Network {
   // [sending host * hosts + receiving host]. If both are the same: the link between two ranks of that host.
   std::vector<LinkCost> links;
   // [hosts] gigabytes per second that all ranks of a host together can send to other hosts, and
   // receive from them.
   std::vector<double> port_gbps;
+  std::vector<Burst> bursts = {};  // [hosts], or empty: no port lets through more. Links carry them
   // Whether a port becomes slower when several hosts send to it, because bursts overflow the queue of a
   // switch.
   bool slows_many_senders = true;
@@ -34,6 +41,9 @@ struct Network {
   }
   [[nodiscard]] LinkCost& link(int32_t from_host, int32_t to_host) {
     return links[static_cast<size_t>(from_host) * port_gbps.size() + static_cast<size_t>(to_host)];
+  }
+  [[nodiscard]] double fastest_gbps(int32_t host) const {  // of its port
+    return bursts.empty() ? port_gbps[host] : bursts[host].gbps;
   }
   // Every pair has the costs of the topology. A port carries as much as a link.
   static Network uniform(const Topology& topology);

@@ -22,43 +22,7 @@ double incast(int32_t senders, double waiting_bytes) {
   return senders < kManySenders || waiting_bytes < kQueueBytes ? 1 : kSlowdown;
 }
 
-double wire_bytes(const Spec& spec, const Step& step, int64_t count) {
-  if (step.wire == WireType::kEncoded)
-    return static_cast<double>(count / kWireBlock * wire_block_bytes(spec.wire));
-  return step.wire == WireType::kElement ? bytes_of(spec, count) : partial_bytes_of(spec, count);
-}
-
 }  // namespace
-
-TrafficPlan::TrafficPlan(const Spec& spec, std::vector<Schedule> schedules)
-    : schedules_(std::move(schedules)), nodes_(schedules_.size()) {
-  const auto size = static_cast<size_t>(this->size());
-  std::vector<int32_t> channel_of(size * size, -1);
-  const auto channel_between = [&](Rank from, Rank to) {
-    int32_t& channel = channel_of[static_cast<size_t>(from) * size + static_cast<size_t>(to)];
-    if (channel >= 0) return channel;
-    channel = static_cast<int32_t>(channels_.size());
-    channels_.push_back({.from = from, .to = to, .sends = {}, .recvs = {}});
-    return channel;
-  };
-  for (Rank member = 0; member < this->size(); ++member) {
-    const std::vector<Step>& steps = schedules_[member].steps;
-    std::vector<Node>& nodes = nodes_[member];
-    nodes.resize(steps.size());
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const Step& step = steps[i];
-      const auto at = static_cast<int32_t>(i);
-      const bool is_send = step.kind == StepKind::kSend;
-      nodes[i].waits_for = static_cast<int32_t>(step.after.size());
-      nodes[i].bytes = wire_bytes(spec, step, is_send ? step.from.count : step.to.count);
-      for (const int32_t earlier : step.after) nodes[earlier].dependents.push_back(at);
-      if (!is_message(step)) continue;
-      nodes[i].channel = is_send ? channel_between(member, step.peer) : channel_between(step.peer, member);
-      Channel& channel = channels_[nodes[i].channel];
-      (is_send ? channel.sends : channel.recvs).push_back(at);
-    }
-  }
-}
 
 Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gbps, CoreCosts costs)
     : network_(std::move(network)),
@@ -76,6 +40,11 @@ Traffic::Traffic(Network network, std::vector<int32_t> host_of, double reduce_gb
   bytes_to_.resize(hosts);
   link_free_.resize(hosts * hosts);
   on_way_.resize(hosts * hosts);
+  for (size_t host = 0; host < hosts; ++host) {
+    const Burst burst = network_.bursts.empty() ? Burst() : network_.bursts[host];
+    out_.emplace_back(network_.port_gbps[host], burst.bytes, burst.gbps);
+    in_.push_back(out_.back());
+  }
   for (const int32_t count : costs_.cores) cores_.emplace_back(static_cast<size_t>(count));
   use_.cores.resize(costs_.machine_of.empty() ? ranks : cores_.size());
 }
@@ -257,7 +226,7 @@ void Traffic::transfer(Call& call, Event event) {
   double left = event.at + us;
   event.through = left;
   if (!is_local) {
-    left = event.at + bytes / (network_.port_gbps[from_host] * 1e3);
+    left = out_[from_host].pass(bytes, event.at);
     port.free = left;
     double& link_free = link_free_[pair_of(from_host, to_host)];
     link_free = std::max({left, event.at + us, link_free + us});
@@ -267,7 +236,7 @@ void Traffic::transfer(Call& call, Event event) {
   senders_out_[from].free = left + gap_us(link);
   if (uplinks_.are_between(from_host, to_host)) {
     // It may have waited in switches: what others send to that port meanwhile comes first.
-    event.at = std::max(event.at, event.through - bytes / (network_.port_gbps[to_host] * 1e3));
+    event.at = std::max(event.at, event.through - bytes / (network_.fastest_gbps(to_host) * 1e3));
     event.what = What::kLand;
     push(call, event);
     return complete(call, event.call, channel.from, step, left);
@@ -284,12 +253,11 @@ void Traffic::land(Call& call, const Event& event) {
   const double bytes = call.plan->nodes_[channel.from][channel.sends[event.index]].bytes;
   double came = event.through;
   if (from_host != to_host) {
-    const double bytes_a_us = network_.port_gbps[to_host] * 1e3;
     const double slowdown = network_.slows_many_senders ? incast(senders_[to_host], bytes_to_[to_host]) : 1;
-    const double taken = slowdown * bytes / bytes_a_us;
-    port_in_free_[to_host] = std::max({came, event.at + taken, port_in_free_[to_host] + taken});
-    came = port_in_free_[to_host];
-    use_.port_in[to_host] += taken;
+    const double begins = std::max(event.at, port_in_free_[to_host]);
+    const double ends = in_[to_host].pass(slowdown * bytes, begins);
+    use_.port_in[to_host] += ends - begins;
+    came = port_in_free_[to_host] = std::max(came, ends);
   }
   const LinkCost& link = network_.link(from_host, to_host);
   if (from_host == to_host) {

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "rueda/schedule/network.h"
-#include "rueda/schedule/step.h"
-#include "rueda/schedule/topology.h"
+#include "rueda/schedule/token_bucket.h"
+#include "rueda/schedule/traffic_plan.h"
 #include "rueda/schedule/uplinks.h"
 
 namespace rueda::schedule {
@@ -34,31 +34,6 @@ struct CoreCosts {
   double byte_ns = 0;               // … and for each byte of it
   std::vector<int32_t> machine_of;  // [hosts] hosts of one machine share its cores; empty: nobody shares
   std::vector<int32_t> cores;       // [machines]
-};
-
-// The schedules of a call with what Traffic looks up in them. Calls of equal specs share it. Immutable.
-class TrafficPlan {
- public:
-  // schedules: one for each member.
-  TrafficPlan(const Spec& spec, std::vector<Schedule> schedules);
-  [[nodiscard]] Rank size() const { return static_cast<Rank>(schedules_.size()); }
-  [[nodiscard]] std::string_view algorithm() const { return schedules_.front().name; }
-
- private:
-  friend class Traffic;
-  struct Node {  // a step
-    int32_t waits_for = 0;
-    int32_t channel = -1;  // of a message; -1 = a local step
-    double bytes = 0;      // of its message, or reduced by it
-    std::vector<int32_t> dependents;
-  };
-  struct Channel {
-    Rank from = 0, to = 0;
-    std::vector<int32_t> sends, recvs;  // steps
-  };
-  std::vector<Schedule> schedules_;
-  std::vector<std::vector<Node>> nodes_;  // [member][step]
-  std::vector<Channel> channels_;         // those that are used
 };
 
 class Traffic {
@@ -174,6 +149,7 @@ class Traffic {
   CoreCosts costs_;
   std::vector<Sender> senders_out_;             // the ranks, then the ports of hosts
   std::vector<double> in_free_, port_in_free_;  // when a rank, and the port of a host, can receive again
+  std::vector<TokenBucket> out_, in_;           // [host] what its port lets through
   std::vector<double> link_free_;               // [pair_of()]
   std::vector<int32_t> on_way_;                 // [pair_of()] messages that are ready to go, or under way
   std::vector<int32_t> senders_;                // [host] other hosts that have some for it
