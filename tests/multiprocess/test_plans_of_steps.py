@@ -91,7 +91,7 @@ def test_rows_that_change():
         mine = torch.full((rows[hvd.rank()], 2), float(hvd.rank()))
         everyone = hvd.allgather(mine)
         assert everyone[:, 0].tolist() == [float(r) for r, n in enumerate(rows) for _ in range(n)]
-        splits = torch.tensor([(number + hvd.rank() + to) % 4 for to in range(hvd.size())])
+        splits = torch.tensor([(number + hvd.rank() + to) % 4 for to in range(hvd.size())], dtype=torch.int32)
         sent = torch.full((int(splits.sum()),), float(hvd.rank()))
         received, counts = hvd.alltoall(sent, splits, name="experts")
         assert counts.tolist() == [(number + of + hvd.rank()) % 4 for of in range(hvd.size())]
