@@ -115,7 +115,7 @@ def test_rows_that_change_without_a_name():
             dist.all_to_all_single(rows, torch.full((sum(mine), 2), float(rank)), others, mine)
             assert rows[:, 0].tolist() == [float(of) for of, n in enumerate(others) for _ in range(n)]
 
-        check_silence(step)
+        check_silence(step, STEPS - 40)  # two small plans of equal length look like layers
 
 
 @on_every_rank
