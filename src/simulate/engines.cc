@@ -312,6 +312,7 @@ void Engines::carry_out(Rank rank, control::TellPosition& told) {
 
 void Engines::carry_out(Rank rank, control::StartBucket& started) {
   Node& node = nodes_[rank];
+  RUEDA_CHECK(started.row_counts == nullptr, "simulated tensors have the same rows in every step");
   node.keep(node.order.enqueue_planned(*started.bucket, started.number), started.bucket);
   start_next(rank);
 }

@@ -15,6 +15,7 @@ struct Model {
   std::string prefix;
   std::vector<int64_t> counts;
   std::vector<int32_t> sets;  // [tensor] the process set
+  std::vector<bool> gathers;  // [tensor] an allgather of other rows in each round and on each rank
 };
 
 enum class Kind {
@@ -40,9 +41,10 @@ struct Block {
   uint64_t seed;
 };
 
-// The same for all ranks. has_sets: two of three tensors are of process sets other than the world.
+// The same for all ranks. has_sets: two of three tensors are of process sets other than the world. has_rows:
+// one of three is an allgather.
 struct Program {
-  Program(uint64_t seed, Rank size, bool has_sets) {
+  Program(uint64_t seed, Rank size, bool has_sets, bool has_rows) {
     std::mt19937_64 random(seed);
     sets = {{}, {0}, {0, size - 1}, {}, {}};
     for (Rank rank = 0; rank < size; ++rank) {
@@ -52,9 +54,10 @@ struct Program {
     }
     constexpr std::array<int64_t, 8> kCounts = {0, 1, 10, 300, 9000, 16'384, 70'000, 300'000};
     for (const std::string prefix : {"g", "d"}) {
-      Model& model = models.emplace_back(Model{.prefix = prefix, .counts = {}, .sets = {}});
+      Model& model = models.emplace_back(Model{.prefix = prefix, .counts = {}, .sets = {}, .gathers = {}});
       for (size_t i = 2 + random() % 6; i > 0; --i)
         model.counts.push_back(kCounts[random() % kCounts.size()]);
+      for (size_t i = 0; i < model.counts.size(); ++i) model.gathers.push_back(has_rows && random() % 3 == 0);
       for (size_t i = 0; i < model.counts.size(); ++i)
         model.sets.push_back(has_sets && random() % 3 != 0 ? static_cast<int32_t>(random() % sets.size())
                                                            : 0);
@@ -132,6 +135,7 @@ class Side {
     std::span<float> values;
     int64_t handle;
     int32_t set = 0;
+    int64_t rows = -1;  // of an allgather
   };
 
   [[nodiscard]] bool has_part(const Program& program, int32_t set) const {
@@ -204,7 +208,7 @@ class Side {
     std::vector<Tensor> tensors;
     std::vector<Open> parts;
     for (const size_t i : order) {
-      if (model.sets[i] != 0) {
+      if (model.sets[i] != 0 || model.gathers[i]) {
         open_.push_back(submit(model, i));
         continue;
       }
@@ -226,7 +230,7 @@ class Side {
     for (int i = 0; i < more; ++i) {
       std::vector<Open> opened;
       for (const size_t k : order)
-        if (model.sets[k] == 0) opened.push_back(submit(model, k));
+        if (model.sets[k] == 0 && !model.gathers[k]) opened.push_back(submit(model, k));
       for (const Open& open : opened) finish(open, outcome_.own);
     }
     const Status joined = run_one(engine_, make_tensor(Collective::kJoin, "join", {}, nullptr));
@@ -234,7 +238,21 @@ class Side {
   }
 
   Open submit(const Model& model, size_t i) {
-    return submit(model.prefix + std::to_string(i), model.counts[i], model.sets[i]);
+    const std::string name = model.prefix + std::to_string(i);
+    return model.gathers[i] ? submit_rows(name, model.counts[i] % 1000, model.sets[i])
+                            : submit(name, model.counts[i], model.sets[i]);
+  }
+  // So many elements in each row.
+  Open submit_rows(const std::string& name, int64_t width, int32_t set) {
+    const uint64_t rows = mix(seed_ ^ static_cast<uint64_t>(round_) << 8 ^ static_cast<uint64_t>(rank_)) % 7;
+    const auto count = static_cast<size_t>(width);
+    Open open{.name = name, .values = memory(name, 6 * count).first(rows * count), .handle = -1, .set = set};
+    open.rows = static_cast<int64_t>(rows);
+    fill(open);
+    Tensor tensor = make_tensor(Collective::kAllgather, name, {open.rows, width}, open.values.data());
+    tensor.request.process_set = set;
+    open.handle = must_submit(engine_, std::move(tensor));
+    return open;
   }
   Open submit(const std::string& name, int64_t count, int32_t set = 0) {
     Open open = prepare(name, count);
@@ -245,10 +263,13 @@ class Side {
 
   Open prepare(const std::string& name, int64_t count) {
     Open open{.name = name, .values = memory(name, static_cast<size_t>(count)), .handle = -1};
-    uint64_t random = mix(seed_ ^ std::hash<std::string>()(name) ^ static_cast<uint64_t>(round_) << 32 ^
+    fill(open);
+    return open;
+  }
+  void fill(const Open& open) const {
+    uint64_t random = mix(seed_ ^ std::hash<std::string>()(open.name) ^ static_cast<uint64_t>(round_) << 32 ^
                           static_cast<uint64_t>(rank_) << 48);
     for (float& value : open.values) value = number(random = mix(random));
-    return open;
   }
 
   static Tensor tensor_of(const Open& open) {
@@ -279,7 +300,8 @@ class Side {
   // Whatever the order in which results are looked at.
   void note(const Open& open, uint64_t& digest) {
     ++outcome_.tensors;
-    digest += digest_of(std::hash<std::string>()(open.name) ^ static_cast<uint64_t>(round_), open.values);
+    const uint64_t seed = std::hash<std::string>()(open.name) ^ static_cast<uint64_t>(round_);
+    digest += open.rows < 0 ? digest_of(seed, open.values) : digest_of(seed, result_of(engine_, open.handle));
   }
 
   std::span<float> memory(const std::string& name, size_t count) {
@@ -308,6 +330,7 @@ struct World {
   const char* transports;
   bool has_arena = false;
   bool has_sets = false;
+  bool has_rows = false;
 };
 
 void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
@@ -319,7 +342,7 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed, const Env& e
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      const Program program(seed, size, world.has_sets);
+      const Program program(seed, size, world.has_sets, world.has_rows);
       InitOptions options;
       if (world.has_sets) options.process_sets = {program.sets.begin() + 1, program.sets.end()};
       if (world.has_arena) options.arena = memory::Arena::create(64 << 20).value();
@@ -376,7 +399,10 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomPlans,
                                          World{"sets_of_three_tcp", "aaa", "tcp", false, true},
                                          World{"sets_of_hosts_of_two", "aabb", "shm,tcp", true, true},
                                          World{"sets_of_ten", "aaaaaaaaaa", "shm,tcp", false, true},
-                                         World{"sets_of_four_hosts", "abcd", "tcp", false, true}),
+                                         World{"sets_of_four_hosts", "abcd", "tcp", false, true},
+                                         World{"rows_of_three", "aaa", "shm,tcp", false, true, true},
+                                         World{"rows_of_three_tcp", "aaa", "tcp", false, true, true},
+                                         World{"rows_of_hosts_of_two", "aabb", "shm,tcp", true, true, true}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

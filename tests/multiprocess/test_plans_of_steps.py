@@ -73,6 +73,51 @@ def test_gradients_and_metrics_without_a_name():
     check_silence(train(model, optimizer, after))
 
 
+# A metric and a sparse gradient have other numbers of rows in each step and on each rank.
+@on_every_rank
+def test_rows_that_change():
+    words = torch.nn.Embedding(50, 8, sparse=True)
+    top = torch.nn.Linear(8, 4)
+    model = torch.nn.Sequential(words, top)
+    named = model.named_parameters()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-3), named)
+
+    def step(number):
+        rows = [(7 * number + 3 * rank) % 11 for rank in range(hvd.size())]
+        optimizer.zero_grad()
+        chosen = torch.arange(rows[hvd.rank()] + 1) % 50
+        model(chosen).square().mean().backward()
+        optimizer.step()
+        mine = torch.full((rows[hvd.rank()], 2), float(hvd.rank()))
+        everyone = hvd.allgather(mine)
+        assert everyone[:, 0].tolist() == [float(r) for r, n in enumerate(rows) for _ in range(n)]
+        splits = torch.tensor([(number + hvd.rank() + to) % 4 for to in range(hvd.size())], dtype=torch.int32)
+        sent = torch.full((int(splits.sum()),), float(hvd.rank()))
+        received, counts = hvd.alltoall(sent, splits, name="experts")
+        assert counts.tolist() == [(number + of + hvd.rank()) % 4 for of in range(hvd.size())]
+        assert received.tolist() == [float(of) for of, n in enumerate(counts.tolist()) for _ in range(n)]
+
+    check_silence(step)
+
+
+@on_every_rank
+def test_rows_that_change_without_a_name():
+    with groups():
+        size, rank = hvd.size(), hvd.rank()
+        model = DistributedDataParallel(net(), bucket_cap_mb=0.001)
+        gradients = train(model, sgd(model))
+
+        def step(number):
+            gradients(number)
+            mine = [(number + rank + to) % 3 for to in range(size)]
+            others = [(number + of + rank) % 3 for of in range(size)]
+            rows = torch.empty(sum(others), 2)
+            dist.all_to_all_single(rows, torch.full((sum(mine), 2), float(rank)), others, mine)
+            assert rows[:, 0].tolist() == [float(of) for of, n in enumerate(others) for _ in range(n)]
+
+        check_silence(step, STEPS - 40)  # two small plans of equal length look like layers
+
+
 @on_every_rank
 def test_compressed_gradients():
     for compression in (hvd.PowerSGD(rank=2, min_elements=100), hvd.TopK(ratio=0.1, min_elements=100)):

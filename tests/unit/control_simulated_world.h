@@ -36,6 +36,7 @@ struct Submission {
   int32_t set = 0;
   bool waits = false;  // for all that is open, before it goes on
   int64_t number = 0;  // in the name, behind it; 0: none
+  int64_t rows = -1;   // of an allgather; -1: it is an allreduce
 };
 using Step = std::vector<Submission>;
 using Program = std::function<Step(Rank rank, int step)>;
@@ -248,6 +249,7 @@ class World {
     open = {.operation = ++node.last_operation,
             .times = ++node.times[{one.set, name}],
             .request = allreduce(name, {50'000})};
+    if (one.rows >= 0) open.request = collective(Collective::kAllgather, name, {one.rows, 10});
     open.request.process_set = one.set;
     if (one.number != 0) open.request.numbered_at = static_cast<uint16_t>(one.name.size());
     Planner::Decision decision = node.planner->submitted(open.operation, std::vector{&open.request}, now());
@@ -416,6 +418,8 @@ class World {
     std::vector<Name> names;
     for (size_t i = 0; i < started.bucket->entries.size(); ++i)
       names.push_back(node.planned.at(started.first_position + i));
+    if (started.row_counts != nullptr)
+      node.keep(node.order.enqueue_planned(*started.row_counts, started.number - 1), {});
     node.keep(node.order.enqueue_planned(*started.bucket, started.number), std::move(names));
     start_next(rank);
   }

@@ -51,6 +51,23 @@ TEST(Simulation, leaders_of_hosts_spare_the_root_nearly_all_messages_and_change_
   EXPECT_EQ(longer.messages(), messages) << "a plan needs none";
 }
 
+// As a metric and a sparse gradient have them.
+TEST(Simulation, a_hundred_ranks_whose_rows_change_in_every_step_say_no_more_word) {
+  const Program program = [](Rank rank, int step) {
+    Step calls = training_step(rank);
+    calls.push_back({.name = "metric", .rows = (step * 7 + rank) % 5});
+    calls.push_back({.name = "sparse", .waits = true, .rows = (step + rank) % 100});
+    return calls;
+  };
+  World world(program, 60, 100);
+  world.run_to_step(20, 100 * kSecond);
+  const int64_t messages = world.messages();
+  EXPECT_TRUE(world.have_all_plan());
+  world.run(100 * kSecond);
+  EXPECT_TRUE(world.is_finished());
+  EXPECT_EQ(world.messages(), messages);
+}
+
 TEST(Simulation, a_rank_that_submits_something_else_ends_the_plan_in_good_order_everywhere) {
   const Program program = [](Rank rank, int step) {
     Step submissions = training_step(rank);
@@ -216,6 +233,8 @@ class RandomSets {
     std::mt19937_64 random(seed_ + static_cast<uint64_t>(step) * 1000);
     std::mt19937_64 own(seed_ + static_cast<uint64_t>(step) * 1000 + 1 + static_cast<uint64_t>(rank));
     std::vector<Submission> calls = calls_;
+    for (Submission& call : calls)
+      if (call.rows > 0) call.rows = static_cast<int64_t>(own() % 9);
     const bool is_other = step % 40 >= 33 && random() % 2 == 0;
     if (is_other && random() % 2 == 0)
       calls.erase(calls.begin() + static_cast<long>(random() % calls.size()));
@@ -241,6 +260,7 @@ class RandomSets {
   Submission any_call() {
     Submission call{.name = "t" + std::to_string(calls_.size()), .after = 0, .waits = random_() % 3 == 0};
     call.set = static_cast<int32_t>(random_() % (sets_.size() + 1));
+    if (random_() % 4 == 0) call.rows = 1;  // any number, in each step
     return call;
   }
 

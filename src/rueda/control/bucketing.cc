@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rueda/control/fusion.h"
+#include "rueda/control/row_counts.h"
 
 namespace rueda::control {
 namespace {
@@ -78,7 +79,8 @@ class StepPacker {
 }  // namespace
 
 bool can_fuse(const Bucket& a, const Bucket& b) {
-  return is_fusible(a.what) && a.process_set == b.process_set && key_of(a) == key_of(b);
+  return is_fusible(a.what) && a.process_set == b.process_set && key_of(a) == key_of(b) &&
+         has_varying_rows(a) == has_varying_rows(b);
 }
 
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,

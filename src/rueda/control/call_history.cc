@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rueda/control/numbered_name.h"
+#include "rueda/control/row_counts.h"
 
 namespace rueda::control {
 namespace {
@@ -22,6 +23,10 @@ constexpr size_t kMostTried = 256;       // periods, for each lane
 // Calls with a number alone are a step if there are that many of them, or there are few names without one:
 // those came once, before the first step.
 constexpr size_t kManyNumbered = 32;
+// So many times as many repeats prove a step in which rows vary: a call that comes twice in a step with
+// different rows repeats exactly before.
+constexpr int kRepeatsOfVarying = 3;
+constexpr size_t kProofWithoutOthers = 1 << 12;  // calls, where all are without a name and may have any rows
 
 // Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
 uint64_t weight_of(uint64_t kind) {
@@ -39,30 +44,51 @@ size_t count_since(std::span<const uint32_t> places, uint32_t from) {
 }  // namespace
 
 // Told apart by everything but the number, as bytes.
-uint32_t CallHistory::kind_of(SeenTensor call) {
+CallHistory::Keys CallHistory::keys_of(const SeenTensor& call) {
+  Keys keys;
   Bucket bucket = call.bucket;
   Entry& entry = bucket.entries.front();
-  uint32_t series = 0;
   if (const auto name = split_name(entry.name, entry.numbered_at)) {
     std::string key;
     name->put_key(key);
     const std::string of_set = std::to_string(bucket.process_set) + '\0' + key;
-    series = series_.try_emplace(of_set, static_cast<uint32_t>(series_.size() + 1)).first->second;
+    keys.series = series_.try_emplace(of_set, static_cast<uint32_t>(series_.size() + 1)).first->second;
     entry.name = std::move(key);
     entry.numbered_at = 0;
   }
-  const int32_t set = bucket.process_set;
-  const Response described = std::move(bucket);
-  const Bytes bytes = encode(std::span(&described, 1));
-  std::string key(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  key += series == 0 ? 'p' : 'n';
-  const auto [known, is_new] = known_.try_emplace(std::move(key), static_cast<uint32_t>(kinds_.size()));
-  if (is_new) {
-    rows_ += call.entry().rows.size();
-    if (series == 0) ++of_set_[set].plain_kinds;
-    kinds_.push_back({.first = std::move(call), .weight = weight_of(kinds_.size()), .series = series});
+  const auto as_bytes = [&keys](const Bucket& described) {
+    const Response response = described;
+    const Bytes bytes = encode(std::span(&response, 1));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) +
+           (keys.series == 0 ? 'p' : 'n');
+  };
+  keys.alike = keys.exact = as_bytes(bucket);
+  if (may_have_varying_rows(bucket.what) && !entry.shape.empty() && !entry.rows.empty()) {
+    entry.rows_vary = true;
+    entry.shape.front() = 0;
+    entry.rows.clear();
+    keys.alike = as_bytes(bucket);
   }
-  return known->second;
+  return keys;
+}
+
+uint32_t CallHistory::kind_of(SeenTensor call) {
+  Keys keys = keys_of(call);
+  if (keys.series == 0) varying_names_.saw(keys.alike, keys.exact);
+  const bool varies = keys.series == 0 && varying_names_.varies(keys.alike);
+  const auto next = static_cast<uint32_t>(kinds_.size());
+  const auto [known, is_new] = known_.try_emplace(varies ? keys.alike : keys.exact, next);
+  if (!is_new) return known->second;
+  rows_ += call.entry().rows.size();
+  if (keys.series == 0) ++of_set_[call.bucket.process_set].plain_kinds;
+  const uint32_t alike = alike_.try_emplace(std::move(keys.alike), next).first->second;
+  has_variants_ = has_variants_ || alike != next;
+  kinds_.push_back({.first = std::move(call),
+                    .weight = weight_of(next),
+                    .series = keys.series,
+                    .alike = alike,
+                    .varies = varies});
+  return next;
 }
 
 void CallHistory::add(SeenTensor call) {
@@ -95,7 +121,11 @@ void CallHistory::trim() {
   sets_looked_ = 0;
 }
 
-void CallHistory::clear() { *this = CallHistory(); }
+void CallHistory::clear() {
+  VaryingNames names = std::move(varying_names_);
+  *this = CallHistory();
+  varying_names_ = std::move(names);
+}
 
 void CallHistory::make_lanes(const SetMembers& sets) {
   constexpr Rank kOthers = -1;  // who are in no set but the world
@@ -132,9 +162,12 @@ void CallHistory::look(const SetMembers& sets) {
         const auto half = static_cast<std::ptrdiff_t>(most / 2);
         lane.places.erase(lane.places.begin(), lane.places.begin() + half);
         lane.sums.erase(lane.sums.begin(), lane.sums.begin() + half);
+        lane.alike_sums.erase(lane.alike_sums.begin(), lane.alike_sums.begin() + half);
       }
       lane.places.push_back(looked_);
-      lane.sums.push_back(lane.sums.back() + kinds_[call.kind].weight);
+      const Kind& kind = kinds_[call.kind];
+      lane.sums.push_back(lane.sums.back() + kind.weight);
+      lane.alike_sums.push_back(lane.alike_sums.back() + kinds_[kind.alike].weight);
     }
   }
 }
@@ -169,6 +202,18 @@ size_t CallHistory::overlooked_calls(const Lane& lane) const {
   if (plain_end == 0) return 0;
   const size_t numbered = count_since(lane.places, plain_end);
   return numbered > kManyNumbered + 4 * plain_kinds ? 0 : numbered;
+}
+
+// A step of calls that differ in their rows alone, and of no others, may be a part of a longer one.
+bool CallHistory::is_surely_step(const Lane& lane, const Proof& proof) const {
+  const auto tells_steps_apart = [this](uint32_t place) {
+    const Kind& kind = kinds_[calls_[place].kind];
+    return kind.series == 0 || !may_have_varying_rows(kind.first.bucket.what);
+  };
+  if (std::ranges::any_of(std::span(lane.places).last(lane.step), tells_steps_apart)) return true;
+  const Proof longer{.repeats = proof.repeats, .calls = kProofWithoutOthers};
+  const std::optional<Period> found = period(lane.alike_sums, longer, lane.step, 0);
+  return found && found->calls == lane.step;
 }
 
 // Each lane takes the least period that contains as many calls of its sets as the others need; what that has
@@ -219,20 +264,21 @@ bool CallHistory::find_step_of(Lane& lane, const Proof& proof, Needed& needed, b
 
 bool CallHistory::find_step(Lane& lane, const Proof& proof, size_t least) const {
   const size_t overlooked = overlooked_calls(lane);
+  const std::span<const uint64_t> sums = ignores_rows_ ? lane.alike_sums : lane.sums;
   for (size_t tried = 0; tried < kMostTried; ++tried) {
-    const std::optional<Period> found = period(lane.sums, proof, least, overlooked);
+    const std::optional<Period> found = period(sums, proof, least, overlooked);
     if (!found) return false;
     lane.step = found->calls;
     lane.times = found->times;
     Strides strides;
-    if (check(lane, strides)) return true;
+    if (check(lane, strides) && (!ignores_rows_ || is_surely_step(lane, proof))) return true;
     least = lane.step + 1;
   }
   return false;
 }
 
 bool CallHistory::recurs(const Call& call, const Call& before, Strides& strides) const {
-  if (call.kind != before.kind || call.seen < before.started) return false;
+  if (id_of(call) != id_of(before) || call.seen < before.started) return false;
   const uint32_t series = kinds_[call.kind].series;
   if (series == 0) return true;
   const int64_t stride = call.number - before.number;
@@ -243,7 +289,7 @@ bool CallHistory::recurs(const Call& call, const Call& before, Strides& strides)
 CallHistory::Places CallHistory::in_order(std::span<const uint32_t> window) const {
   Places ordered(window.begin(), window.end());
   std::ranges::sort(ordered, {}, [&](uint32_t place) {
-    return std::tuple(calls_[place].kind, calls_[place].number, place);
+    return std::tuple(id_of(calls_[place]), calls_[place].number, place);
   });
   return ordered;
 }
@@ -264,6 +310,19 @@ std::optional<std::vector<SeenTensor>> CallHistory::last_step(const Proof& proof
   const auto is_known_set = [&](const auto& one) { return is_known(sets, one.first); };
   if (calls_.empty() || !std::ranges::all_of(of_set_, is_known_set)) return std::nullopt;
   look(sets);
+  Strides strides;
+  ignores_rows_ = false;
+  std::optional<Places> step = find_last_step(proof, strides);
+  if (!step && has_variants_) {
+    ignores_rows_ = true;
+    strides.clear();
+    step = find_last_step({.repeats = kRepeatsOfVarying * proof.repeats, .calls = proof.calls}, strides);
+  }
+  if (!step) return std::nullopt;
+  return learned(*step, strides);
+}
+
+std::optional<CallHistory::Places> CallHistory::find_last_step(const Proof& proof, Strides& strides) {
   // Most often this alone tells that nothing repeats.
   Lane& last = lanes_[of_set_.at(calls_.back().set).lanes.front()];
   if (!find_step(last, proof, 1)) return std::nullopt;
@@ -271,7 +330,6 @@ std::optional<std::vector<SeenTensor>> CallHistory::last_step(const Proof& proof
   const uint32_t first = last.places[last.places.size() - last.step * last.times];
   const uint32_t lately = std::max<uint32_t>(2 * (end - first), kLately);
   if (!find_steps(end - std::min(end, lately), proof)) return std::nullopt;
-  Strides strides;
   Places step;
   for (const Lane& lane : lanes_) {
     if (!check(lane, strides)) return std::nullopt;
@@ -279,7 +337,37 @@ std::optional<std::vector<SeenTensor>> CallHistory::last_step(const Proof& proof
   }
   std::ranges::sort(step);
   step.erase(std::ranges::unique(step).begin(), step.end());
-  return tensors(step, strides);
+  return step;
+}
+
+void CallHistory::add_varying(const Lane& lane, Places& varying) const {
+  const std::span<const uint32_t> all(lane.places);
+  const Places last = in_order(all.last(lane.step));
+  for (size_t back = 1; back < lane.times; ++back) {
+    const Places before = in_order(all.subspan(all.size() - (back + 1) * lane.step, lane.step));
+    for (size_t i = 0; i < last.size(); ++i)
+      if (calls_[last[i]].kind != calls_[before[i]].kind) varying.push_back(last[i]);
+  }
+}
+
+std::vector<SeenTensor> CallHistory::learned(const Places& places, const Strides& strides) {
+  Places varying;
+  for (const Lane& lane : lanes_)
+    if (ignores_rows_ && lane.step > 0) add_varying(lane, varying);
+  std::ranges::sort(varying);
+  std::vector<SeenTensor> step = tensors(places, strides);
+  varying_names_.plan_begins();
+  for (size_t i = 0; i < step.size(); ++i) {
+    Entry& entry = step[i].bucket.entries.front();
+    const Kind& kind = kinds_[calls_[places[i]].kind];
+    if (kind.varies || std::ranges::binary_search(varying, places[i])) {
+      entry.rows_vary = true;
+    } else if (kind.series == 0 && may_have_varying_rows(step[i].bucket.what)) {
+      Keys keys = keys_of(step[i]);
+      varying_names_.planned(std::move(keys.alike), std::move(keys.exact));
+    }
+  }
+  return step;
 }
 
 std::vector<SeenTensor> CallHistory::tensors(const Places& places, const Strides& strides) const {

@@ -168,6 +168,7 @@ void put_entry(ByteWriter& writer, const Entry& entry) {
   writer.put_vector(entry.rows.list());
   writer.put(entry.numbered_at);
   writer.put(entry.stride);
+  put_value(writer, entry.rows_vary);
 }
 
 Entry get_entry(ByteReader& reader) {
@@ -175,6 +176,7 @@ Entry get_entry(ByteReader& reader) {
       .name = get_name(reader), .shape = get_shape(reader), .rows = reader.get_vector<int64_t>(kMaxRows)};
   entry.numbered_at = get_numbered_at(reader, entry.name);
   entry.stride = reader.get<int64_t>();
+  get_value(reader, entry.rows_vary);
   return entry;
 }
 

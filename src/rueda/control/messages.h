@@ -89,6 +89,8 @@ struct Entry {
   RowTable rows;
   uint16_t numbered_at = 0;  // as in TensorRequest
   int64_t stride = 0;        // in a plan: by how much that number grows from pass to pass
+  // In a plan: rows are those of the step in which it was learned, and told anew in each pass; row_counts.h.
+  bool rows_vary = false;
 
   bool operator==(const Entry&) const = default;
 };

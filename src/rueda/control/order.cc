@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "rueda/base/check.h"
+#include "rueda/control/row_counts.h"
 
 namespace rueda::control {
 namespace {
@@ -18,7 +19,8 @@ Ordered call_of(const Bucket& bucket, BatchOrigin origin, uint64_t place, uint16
           .generation = generation,
           .origin = origin,
           .is_call = true,
-          .starts_alone = bucket.what == Collective::kBarrier};
+          .starts_alone = bucket.what == Collective::kBarrier,
+          .needs_rows = origin == BatchOrigin::kPlanned && has_varying_rows(bucket)};
 }
 
 }  // namespace
@@ -71,11 +73,20 @@ OrderAction Order::look_on() {
   return {.what = What::kLook, .key = one.key, .is_first = is_first};
 }
 
+bool Order::awaits_rows(const Ordered& one) const {
+  const auto tells_them = [&one](const Ordered& other) {
+    return other.origin == BatchOrigin::kPlanned && other.generation == one.generation &&
+           other.place + 1 == one.place;
+  };
+  return std::ranges::any_of(running_, tells_them) || std::ranges::any_of(waiting(), tells_them);
+}
+
 // A bucket that is cancelled uses its tensors until it ends, and a later call may have the same tensors.
 // Once this rank has said how far it is in a plan, no bucket of the plan may start.
 bool Order::is_held_up(const Ordered& one) const {
   if (one.origin == BatchOrigin::kDiscarded) return false;
   if (is_paused_ && one.origin == BatchOrigin::kPlanned) return true;
+  if (one.needs_rows && awaits_rows(one)) return true;
   return std::ranges::any_of(running_, &Ordered::is_ending_bucket);
 }
 

@@ -39,6 +39,7 @@ struct Ordered {
   bool is_call = false;       // otherwise a notice: a change of process sets, an error
   bool starts_alone = false;  // waits for everything before it, as notices and barriers do
   bool is_cancelled = false;
+  bool needs_rows = false;  // a bucket that waits for the one before it, which tells its rows
 
   // A bucket of a plan that may still be cancelled; one that is being cancelled.
   [[nodiscard]] bool is_open_bucket() const { return origin == BatchOrigin::kPlanned && !is_cancelled; }
@@ -122,6 +123,7 @@ class Order {
   const Ordered& push(Ordered one);
   OrderAction look_on();
   [[nodiscard]] bool is_held_up(const Ordered& one) const;
+  [[nodiscard]] bool awaits_rows(const Ordered& one) const;
   // The response at this place of the queue leaves it.
   OrderAction take(size_t at, What what);
   // Of the plan that runs; of one before it all ranks have started those that are left.

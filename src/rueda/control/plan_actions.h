@@ -31,6 +31,8 @@ struct StartBucket {
   SharedBucket bucket;
   int64_t number = 0;         // counted from the beginning of the plan
   size_t first_position = 0;  // of its first tensor among all tensors of the plan
+  // The bucket with the number before it, which starts first and tells the rows of this one; mostly null.
+  SharedBucket row_counts = nullptr;
 };
 // Calls that start from now on belong to another generation, so that a cancelled call is not taken for the
 // call that comes in its place.

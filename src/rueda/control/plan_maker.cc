@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rueda/control/plan_names.h"
+#include "rueda/control/row_counts.h"
 
 namespace rueda::control {
 namespace {
@@ -38,7 +39,11 @@ PlannerActions PlanMaker::propose(const Coordinator& coordinator) {
   std::optional<std::vector<SeenTensor>> step = learner_.take_step(sets);
   if (!step) return {};
   std::vector<Bucket> plan = tuner_.learned(std::move(*step), sets);
-  if (plan.size() > kMaxBuckets) return {};
+  if (plan.size() > kMaxBuckets || !std::ranges::all_of(plan, [this](const Bucket& bucket) {
+        return !has_varying_rows(bucket) ||
+               options_.traits_of(bucket.process_set, row_count_terms()).can_cancel;
+      }))
+    return {};
   const Result<PlanNames> names = PlanNames::of(plan);
   const auto is_planned = [&](const TensorRequest& request) {
     return names.value().find(request).has_value();
@@ -55,6 +60,7 @@ void PlanMaker::announce(std::vector<Bucket> plan, const SetMembers& sets, std::
   SetMembers members;
   for (Bucket& bucket : plan) {
     const int32_t set = bucket.process_set;
+    if (has_varying_rows(bucket)) set_of_each.push_back(set);  // the call that tells the rows
     set_of_each.push_back(set);
     if (set != 0) members.try_emplace(set, sets.at(set));
     responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});

@@ -99,26 +99,35 @@ Status PlanRunner::begin(int64_t plan_number, Rank me, std::vector<Bucket> bucke
       return {Code::kInternal, "Learned plan " + std::to_string(plan_number) +
                                    " does not say who belongs to process set " +
                                    std::to_string(bucket.process_set) + "."};
+    if (!has_varying_rows(bucket)) continue;
+    if (Status possible = check_varying_rows(bucket); !possible.is_ok()) return possible;
   }
   names_ = std::move(names).value();
   is_active_ = true;
   plan_number_ = plan_number;
   for (Bucket& bucket : buckets) {
-    first_.push_back(tensors_.size());
-    is_mine_.push_back(is_member(sets, bucket.process_set, me));
-    has_any_ = has_any_ || is_mine_.back();
-    my_index_.push_back(index_in(sets, bucket.process_set, me));
-    for (const Entry& entry : bucket.entries) {
-      PlannedTensor& planned = tensors_.emplace_back(PlannedTensor{.bucket = buckets_.size()});
-      if (const auto name = split_name(entry.name, entry.numbered_at))
-        planned.number = name->number + entry.stride;  // the one in the entry has run
-    }
-    buckets_.push_back(std::make_shared<const Bucket>(std::move(bucket)));
+    if (has_varying_rows(bucket)) add(row_counts_before(bucket), true, me, sets);
+    add(std::move(bucket), false, me, sets);
   }
   ready_.assign(buckets_.size(), 0);
   link_names();
   skip();
   return Status::ok();
+}
+
+void PlanRunner::add(Bucket bucket, bool tells_rows, Rank me, const SetMembers& sets) {
+  first_.push_back(tensors_.size());
+  tells_rows_.push_back(tells_rows);
+  is_mine_.push_back(is_member(sets, bucket.process_set, me));
+  has_any_ = has_any_ || is_mine_.back();
+  my_index_.push_back(index_in(sets, bucket.process_set, me));
+  for (size_t i = 0; !tells_rows && i < bucket.entries.size(); ++i) {
+    const Entry& entry = bucket.entries[i];
+    PlannedTensor& planned = tensors_.emplace_back(PlannedTensor{.bucket = buckets_.size()});
+    if (const auto name = split_name(entry.name, entry.numbered_at))
+      planned.number = name->number + entry.stride;  // the one in the entry has run
+  }
+  buckets_.push_back(std::make_shared<const Bucket>(std::move(bucket)));
 }
 
 void PlanRunner::link_names() {
@@ -138,7 +147,7 @@ void PlanRunner::link_names() {
 
 // To the next bucket in which this rank takes part.
 void PlanRunner::skip() {
-  while (has_any_ && !is_mine_[head()]) ++started_;
+  while (has_any_ && !is_mine_[slot()]) ++started_;
 }
 
 // The rows that ranks give may differ, and are planned for each of them.
@@ -153,12 +162,13 @@ bool PlanRunner::is_as_planned(const TensorRequest& request, const Bucket& bucke
     case Collective::kBroadcast:
       return request.root == bucket.root && request.shape == entry.shape;
     case Collective::kAllgather:
-      return has_shape_but_rows() && me < entry.rows.size() && request.shape[0] == entry.rows[me];
+      return has_shape_but_rows() && me < entry.rows.size() &&
+             (entry.rows_vary || request.shape[0] == entry.rows[me]);
     case Collective::kAlltoall: {
       const size_t n = request.splits.size();
       return has_shape_but_rows() && n > 0 && n * n == entry.rows.size() && me < n &&
-             std::equal(request.splits.begin(), request.splits.end(),
-                        entry.rows.begin() + static_cast<std::ptrdiff_t>(me * n));
+             (entry.rows_vary || std::equal(request.splits.begin(), request.splits.end(),
+                                            entry.rows.begin() + static_cast<std::ptrdiff_t>(me * n)));
     }
     default:
       return request.shape == entry.shape;
@@ -190,26 +200,26 @@ void PlanRunner::accept(size_t position, const TensorRequest& request, Operation
 }
 
 SharedBucket PlanRunner::next(int64_t first_open) const {
-  const bool may_start = is_open() && has_any_ && is_full(head()) && started_ - size() < first_open;
+  const bool may_start = is_open() && has_any_ && is_full(head()) && next_number() - size() < first_open;
   return may_start ? buckets_[head()] : nullptr;
 }
 
 void PlanRunner::start_next() {
   const size_t bucket = head();
-  for (size_t i = 0; i < buckets_[bucket]->entries.size(); ++i) {
+  for (size_t i = 0; i < tensors_in(bucket); ++i) {
     PlannedTensor& planned = tensors_[first_[bucket] + i];
     std::swap(planned.waiting, planned.started);
     planned.accepted = 0;
   }
   waiting_ -= ready_[bucket];
   ready_[bucket] = 0;
-  ++started_;
+  started_ = next_number() + 1;
   skip();
 }
 
 std::string PlanRunner::lacks() const {
   if (!has_any_) return {};
-  for (size_t i = 0; i < buckets_[head()]->entries.size(); ++i) {
+  for (size_t i = 0; i < tensors_in(head()); ++i) {
     const size_t position = first_[head()] + i;
     if (waiting_at(position) != nullptr) continue;
     const Entry& entry = entry_at(position);
@@ -241,8 +251,8 @@ Result<std::vector<LeftOver>> PlanRunner::finish(std::span<const int64_t> runs) 
   std::ranges::sort(cancelled);
   std::vector<LeftOver> left;
   for (const int64_t number : cancelled) {
-    const size_t first = first_[static_cast<size_t>(number) % buckets_.size()];
-    for (size_t i = 0; i < bucket(number).entries.size(); ++i) left.push_back(tensors_[first + i].started);
+    const size_t at = static_cast<size_t>(number) % buckets_.size();
+    for (size_t i = 0; i < tensors_in(at); ++i) left.push_back(tensors_[first_[at] + i].started);
   }
   std::vector<const PlannedTensor*> waiting;
   for (const PlannedTensor& planned : tensors_)

@@ -211,8 +211,10 @@ std::optional<StartBucket> Planner::room(Nanos now, int64_t first_open) {
   SharedBucket next = runner_.next(first_open);
   if (next == nullptr) return std::nullopt;
   if (runner_.started() % runner_.size() == 0) maker_.pass_begins(now);
-  StartBucket start{
-      .bucket = std::move(next), .number = runner_.started(), .first_position = runner_.first_position()};
+  StartBucket start{.bucket = std::move(next),
+                    .number = runner_.next_number(),
+                    .first_position = runner_.first_position(),
+                    .row_counts = runner_.next_row_counts()};
   runner_.start_next();
   moved_at_ = now;
   return start;

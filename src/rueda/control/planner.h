@@ -65,7 +65,7 @@ class Planner {
   // A response in the global order. Empty if it does not concern plans; then it runs. Fails if it contradicts
   // what this rank knows of the plan.
   Result<std::optional<PlannerActions>> response(Response& response, Nanos now);
-  // There is room for one more bucket. Returns the next one, whose number is started(), if all its
+  // There is room for one more bucket. Returns the next one, which begins with number started(), if all its
   // tensors are ready. first_open: the first bucket of the plan that has not ended on this rank; started() if
   // all have.
   std::optional<StartBucket> room(Nanos now, int64_t first_open);

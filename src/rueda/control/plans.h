@@ -10,6 +10,9 @@
 // that overlap cannot deadlock: of the buckets that have not run, the one with the least number can. A bucket
 // starts again only when it has ended, and it ends when all members have started it. So its members are never
 // more than one run apart, but ranks that share no bucket may be.
+//
+// Before a bucket whose rows change from pass to pass runs a call that tells them (row_counts.h). It counts
+// as a bucket without tensors: it has a number of its own, and starts with the bucket behind it.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/plan_names.h"
+#include "rueda/control/row_counts.h"
 #include "rueda/control/set_members.h"
 
 namespace rueda::control {
@@ -112,6 +116,11 @@ class PlanRunner {
   [[nodiscard]] bool has_part(size_t bucket) const { return is_mine_[bucket]; }
   // The bucket to start now, or null. first_open: the first bucket of the plan that has not ended here.
   [[nodiscard]] SharedBucket next(int64_t first_open) const;
+  // The call that tells its rows and starts with it, whose number is started(); null if there is none.
+  [[nodiscard]] SharedBucket next_row_counts() const {
+    return tells_rows_[slot()] ? buckets_[slot()] : nullptr;
+  }
+  [[nodiscard]] int64_t next_number() const { return started_ + static_cast<int64_t>(tells_rows_[slot()]); }
   [[nodiscard]] size_t first_position() const { return first_[head()]; }  // of the bucket to start next
   void start_next();
   // Calls f(position) for the tensors that wait and never run if this rank submits nothing more: their
@@ -123,7 +132,7 @@ class PlanRunner {
       const size_t at = static_cast<size_t>(number) % buckets_.size();
       if (!is_mine_[at]) continue;
       is_stuck = is_stuck || !is_full(at);
-      for (size_t i = 0; is_stuck && i < buckets_[at]->entries.size(); ++i)
+      for (size_t i = 0; is_stuck && i < tensors_in(at); ++i)
         if (waiting_at(first_[at] + i) != nullptr) f(first_[at] + i);
     }
   }
@@ -153,14 +162,18 @@ class PlanRunner {
     LeftOver waiting = {};  // what was accepted last, if it waits
     LeftOver started = {};  // what was in the bucket when that was started last
   };
-  [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
-  [[nodiscard]] bool is_full(size_t bucket) const {
-    return ready_[bucket] == buckets_[bucket]->entries.size();
+  [[nodiscard]] size_t slot() const { return static_cast<size_t>(started_) % buckets_.size(); }
+  // The bucket to start next, behind the call that tells its rows.
+  [[nodiscard]] size_t head() const { return slot() + static_cast<size_t>(tells_rows_[slot()]); }
+  [[nodiscard]] size_t tensors_in(size_t bucket) const {
+    return tells_rows_[bucket] ? 0 : buckets_[bucket]->entries.size();
   }
+  [[nodiscard]] bool is_full(size_t bucket) const { return ready_[bucket] == tensors_in(bucket); }
   [[nodiscard]] const Entry& entry_at(size_t position) const {
     const size_t bucket = tensors_[position].bucket;
     return buckets_[bucket]->entries[position - first_[bucket]];
   }
+  void add(Bucket bucket, bool tells_rows, Rank me, const SetMembers& sets);
   void link_names();
   void skip();
   // me: this rank's place in the set.
@@ -174,6 +187,7 @@ class PlanRunner {
   size_t waiting_ = 0;
   std::vector<SharedBucket> buckets_;
   std::vector<bool> is_mine_;     // [bucket]
+  std::vector<bool> tells_rows_;  // [bucket] of the next one
   bool has_any_ = false;          // of my own
   std::vector<size_t> my_index_;  // [bucket] among the members of its set, if it is mine
   std::vector<size_t> first_;     // [bucket] position of its first tensor

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "rueda/control/row_counts.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -45,6 +47,11 @@ int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
 bool has_rows(Collective what) {
   return what == Collective::kAllgather || what == Collective::kReducescatter ||
          what == Collective::kAlltoall;
+}
+
+void count_rows(BatchTensor& tensor) {
+  tensor.counts.clear();
+  for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
 }
 
 void fill_counts(Batch& batch) {
@@ -218,11 +225,21 @@ Batch make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> grou
     tensor.shape = is_mine ? tensors[i]->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;
     tensor.row_count = tensor.shape.empty() ? 1 : product(tensor.shape, 1);
-    if (has_rows(batch.bucket->what))
-      for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
+    if (has_rows(batch.bucket->what)) count_rows(tensor);
   }
   fill_spec(batch);
   return batch;
+}
+
+Status set_rows(Batch& batch, std::span<const int64_t> told) {
+  Result<std::vector<std::vector<int64_t>>> rows = control::rows_of(*batch.bucket, told);
+  if (!rows.is_ok()) return rows.status();
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    batch.tensors[i].rows = std::move(rows.value()[i]);
+    count_rows(batch.tensors[i]);
+  }
+  fill_spec(batch);
+  return Status::ok();
 }
 
 Status take_tensors(Batch& batch, std::span<std::optional<TensorRef>> tensors) {

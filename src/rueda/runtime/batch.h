@@ -57,6 +57,9 @@ std::vector<std::optional<TensorRef>> find_tensors(const control::Bucket& bucket
 // tensors: of this rank, one for each entry; none if it takes part without any.
 Batch make_batch(control::SharedBucket bucket, std::shared_ptr<const Group> group,
                  std::span<const std::optional<TensorRef>> tensors);
+// In a learned plan: the rows of this run, as all members have told them (control/row_counts.h). Fails if no
+// rank can have so many.
+Status set_rows(Batch& batch, std::span<const int64_t> told);
 // Moves the tensors into their batch, for this run of it. Fails if one of them is not what the bucket means.
 Status take_tensors(Batch& batch, std::span<std::optional<TensorRef>> tensors);
 // Allocates the outputs that the engine owns, in memory of the kind of the inputs, and lists the segments.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "rueda/control/row_counts.h"
 #include "rueda/runtime/dispatcher_item.h"
 
 namespace rueda::runtime {
@@ -69,6 +70,8 @@ void Dispatcher::enqueue(control::Response response) {
 
 void Dispatcher::enqueue_planned(const control::StartBucket& started,
                                  std::span<std::optional<TensorRef>> tensors) {
+  std::shared_ptr<RowCounts> row_counts;
+  if (started.row_counts != nullptr) row_counts = enqueue_row_counts(started, tensors);
   const Ordered& ordered = order_.enqueue_planned(*started.bucket, started.number);
   const size_t at = started.first_position;
   std::unique_ptr<Item> item = at < ended_.size() ? std::move(ended_[at]) : nullptr;
@@ -76,9 +79,28 @@ void Dispatcher::enqueue_planned(const control::StartBucket& started,
       item != nullptr && item->bucket == started.bucket;  // an older plan's ends late
   if (!is_of_this_plan) item = std::make_unique<Item>(started.bucket);
   item->first_position = at;
+  item->row_counts = std::move(row_counts);
   for (std::optional<TensorRef>& tensor : tensors)
     item->tensors.push_back(std::exchange(tensor, std::nullopt));
   keep(ordered, std::move(item));
+}
+
+std::shared_ptr<RowCounts> Dispatcher::enqueue_row_counts(const control::StartBucket& started,
+                                                          std::span<const std::optional<TensorRef>> tensors) {
+  auto counts = std::make_shared<RowCounts>();
+  for (const std::optional<TensorRef>& tensor : tensors) {
+    if (!tensor || !tensor->has_tensor()) continue;
+    control::tell_rows(tensor->tensor().request, counts->mine);
+    counts->submitted = std::max(counts->submitted, tensor->operation->submitted);
+  }
+  const control::Entry& told = started.row_counts->entries.front();
+  counts->mine.resize(static_cast<size_t>(told.shape.front()));
+  counts->all.resize(counts->mine.size() * told.rows.size());
+  auto item = std::make_unique<Item>(started.row_counts);
+  item->row_counts = counts;
+  item->tells_rows = true;
+  keep(order_.enqueue_planned(*started.row_counts, started.number - 1), std::move(item));
+  return counts;
 }
 
 void Dispatcher::keep_for_next_pass(std::unique_ptr<Item> item) {
@@ -201,8 +223,11 @@ bool Dispatcher::make_batch_of(Item& item, std::shared_ptr<const Group> group) {
   if (!item.batch) item.batch.emplace(make_batch(item.bucket, std::move(group), item.tensors));
   item.is_made = true;
   Batch& batch = *item.batch;
-  if (const Status meant = take_tensors(batch, item.tensors); !meant.is_ok()) {
-    failure_ = meant;
+  Status meant = Status::ok();
+  if (item.row_counts != nullptr && !item.tells_rows) meant = set_rows(batch, item.row_counts->all);
+  if (meant.is_ok()) meant = take_tensors(batch, item.tensors);
+  if (!meant.is_ok()) {
+    failure_ = std::move(meant);
     return false;
   }
   item.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
@@ -253,6 +278,10 @@ void Dispatcher::answer(const control::Response& notice) {
 Status Dispatcher::prepare(Item& item) {
   Batch& batch = *item.batch;
   if (Status s = prepare_batch(batch, devices_); !s.is_ok()) return s;
+  if (item.tells_rows) {
+    batch.segments.front().input = item.row_counts->mine.data();
+    batch.segments.front().output = item.row_counts->all.data();
+  }
   if (batch.spec.wire == Wire::kExact || !item.backend->encodes()) return Status::ok();
   const Status attached = residuals_.attach(batch);
   counters_.residual_bytes.store(residuals_.bytes(), std::memory_order_relaxed);
@@ -288,7 +317,7 @@ void Dispatcher::start(const OrderAction& action) {
   if (action.what == OrderAction::What::kDiscard)
     return item.cancellation().discard(call, by_member(item.arrivals, *batch.group));
   count(counters_.batches);
-  count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
+  if (!item.tells_rows) count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
   count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
   item.backend->start(call);
 }
@@ -327,13 +356,14 @@ void Dispatcher::finish(const backend::Done& done) {
     const CallTrace call = item->record_of(done, monotonic_now());
     counters_.meters->called(call);
     if (trace_.is_recording()) trace_.record(call);
-    if (trace_.wants_details())
+    if (trace_.wants_details() && !item->tells_rows)
       record_tensors(trace_, *item->batch, call_tag(call.generation, call.order), status.is_ok());
   }
   const Batch& batch = *item->batch;
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status, done.event);
-  if (item->origin == control::BatchOrigin::kPlanned) keep_for_next_pass(std::move(item));
+  if (item->origin == control::BatchOrigin::kPlanned && !item->tells_rows)
+    keep_for_next_pass(std::move(item));
 }
 
 std::vector<control::BucketUnderWay> Dispatcher::pause() {

@@ -26,6 +26,7 @@
 namespace rueda::runtime {
 
 class DispatchItem;
+struct RowCounts;
 
 class Dispatcher {
  public:
@@ -71,6 +72,8 @@ class Dispatcher {
   using Item = DispatchItem;  // what this rank keeps of a response in the order
   void keep(const control::Ordered& ordered, std::unique_ptr<Item> item);
   void keep_for_next_pass(std::unique_ptr<Item> item);
+  std::shared_ptr<RowCounts> enqueue_row_counts(const control::StartBucket& started,
+                                                std::span<const std::optional<TensorRef>> tensors);
   bool start_what_fits();
   // Null once something has failed.
   std::optional<control::Sight> look(Item& item, bool is_first);

@@ -18,6 +18,12 @@
 
 namespace rueda::runtime {
 
+// What the members of a set tell one another before a bucket whose rows vary (control/row_counts.h).
+struct RowCounts {
+  std::vector<int64_t> mine, all;  // all: by members
+  Nanos submitted = 0;             // when the last tensor was
+};
+
 class DispatchItem final : public backend::ActivitySink {
  public:
   using Origin = control::BatchOrigin;
@@ -54,7 +60,10 @@ class DispatchItem final : public backend::ActivitySink {
   std::vector<std::optional<TensorRef>> tensors;  // of this rank, until the batch takes them
   size_t first_position = 0;                      // kPlanned: as in control::StartBucket
   std::vector<int32_t> arrivals;                  // kDiscarded
-  std::optional<Batch> batch;                     // of this run if is_made, else of the one before
+  // kPlanned, where rows vary: shared by the call that tells them and the bucket behind it.
+  std::shared_ptr<RowCounts> row_counts;
+  bool tells_rows = false;     // it is the former, and has no operations
+  std::optional<Batch> batch;  // of this run if is_made, else of the one before
   bool is_made = false;
   backend::Backend* backend = nullptr;                  // that runs it
   int16_t backend_number = control::Sight::kNoBackend;  // its index in the table
@@ -66,6 +75,7 @@ class DispatchItem final : public backend::ActivitySink {
   // For the next run of a bucket of a plan: forgets this one, and keeps its memory.
   void renew() {
     tensors.clear();
+    row_counts.reset();
     batch->segments.clear();
     for (BatchTensor& tensor : batch->tensors) tensor.ref.reset();
     is_made = has_packed_ = false;
@@ -80,6 +90,7 @@ class DispatchItem final : public backend::ActivitySink {
 
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
     CallTrace call = trace_of(*batch);
+    if (tells_rows) call.submitted = row_counts->submitted;
     call.is_planned = origin == Origin::kPlanned;
     call.is_launched = done.event != nullptr;
     call.generation = generation;
