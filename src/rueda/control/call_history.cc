@@ -66,7 +66,7 @@ CallHistory::Keys CallHistory::keys_of(const SeenTensor& call) {
   if (may_have_varying_rows(bucket.what) && !entry.shape.empty() && !entry.rows.empty()) {
     entry.rows_vary = true;
     entry.shape.front() = 0;
-    entry.rows.clear();
+    entry.rows = {};
     keys.alike = as_bytes(bucket);
   }
   return keys;
