@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "nccl_job.h"
+#include "rueda/memory/cuda/deferred_frees.h"
 
 namespace rueda::runtime::nccl_sharing_test {
 namespace {
@@ -34,6 +35,7 @@ TEST_F(NcclSharing, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
           EXPECT_THAT(data->read(), Each(3.0F));
           engine.operations().release(handle);
         }
+        cuda::wait_for_frees(soon());
         EXPECT_LT(cuda_test::device_bytes(), before + (size_t{64} << 20))
             << "the memory for packed tensors is kept";
       },
