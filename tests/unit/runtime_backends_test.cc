@@ -19,7 +19,7 @@ Session session_of(std::vector<std::string> host_keys) {
   session.all = std::make_unique<std::vector<PeerInfo>>(host_keys.size());
   for (size_t rank = 0; rank < host_keys.size(); ++rank) {
     (*session.all)[rank].host_key = host_keys[rank];
-    (*session.all)[rank].chunk_bytes = 256 << 10;
+    (*session.all)[rank].settings.chunk_bytes = 256 << 10;
   }
   session.measured.local = {.latency_us = 1, .gbps = 8};
   session.measured.remote = {.latency_us = 40, .gbps = 0.1};
@@ -46,7 +46,7 @@ TEST(Predictions, name_every_candidate_between_hosts_with_its_time) {
 
 TEST(Predictions, say_that_an_algorithm_is_forced) {
   Session session = session_of({"a", "b"});
-  session.all->front().algorithm = "ring";
+  session.all->front().settings.algorithm = "ring";
   EXPECT_THAT(predict_allreduces(session)[0].text, HasSubstr("us, forced by name"));
 }
 
@@ -92,7 +92,7 @@ class Sessions {
         PeerInfo& info = (*session.all)[static_cast<size_t>(peer)];
         info.host = info.host_key = std::string(1, static_cast<char>('a' + peer));
         info.addresses["sim"] = "sim:" + std::to_string(peer);
-        info.chunk_bytes = 256 << 10;
+        info.settings.chunk_bytes = 256 << 10;
       }
       std::vector<OpenTransport> transports;
       transports.push_back({TransportScope::kNetwork, network_.make(rank)});

@@ -46,7 +46,7 @@ TEST(NcclChoice, names_the_rank_that_has_none_and_why) {
               HasSubstr("rank 1 (host b, pid 0) cannot use CUDA: the CUDA driver is"));
   all[1].cuda_fault.clear();
   all[1].cuda_version = 12000;
-  all[1].gpu_operations = "staged";
+  all[1].settings.gpu_operations = "staged";
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) has RUEDA_GPU_OPERATIONS=staged"));
   all[1].nccl.why_not = "it is not installed.";
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) cannot use NCCL: it is not"));
@@ -55,12 +55,12 @@ TEST(NcclChoice, names_the_rank_that_has_none_and_why) {
 
 TEST(NcclChoice, follows_the_settings_of_rank_0) {
   std::vector<PeerInfo> all = world({22304, 22304});
-  all[0].gpu_operations = "staged";
-  all[1].gpu_operations = "nccl";
+  all[0].settings.gpu_operations = "staged";
+  all[1].settings.gpu_operations = "nccl";
   EXPECT_FALSE(choose_nccl(all).is_used);
   EXPECT_EQ(choose_nccl(all).why_not, "");
   all = world({0, 0});
-  all[0].gpu_operations = "nccl";
+  all[0].settings.gpu_operations = "nccl";
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 0 (host a, pid 0) has no CUDA driver."));
 }
 
@@ -68,14 +68,14 @@ TEST(DeviceMpiChoice, cuda_memory_is_given_to_mpi_only_where_all_ranks_can_and_r
   std::vector<PeerInfo> all(2);
   for (PeerInfo& info : all) {
     info.cuda_version = 12000;
-    info.cpu_operations = info.gpu_operations = "mpi";
+    info.settings.cpu_operations = info.settings.gpu_operations = "mpi";
     info.host = "a";
   }
   EXPECT_TRUE(choose_device_mpi(all).is_used);
   all[1].mpi_device_fault = "Open MPI 4.1 does not say that it takes CUDA memory";
   EXPECT_FALSE(choose_device_mpi(all).is_used);
   EXPECT_THAT(choose_device_mpi(all).why_not, testing::HasSubstr("takes CUDA memory on rank 1 (host a"));
-  all[0].gpu_operations = "staged";
+  all[0].settings.gpu_operations = "staged";
   EXPECT_FALSE(choose_device_mpi(all).is_used);
   EXPECT_EQ(choose_device_mpi(all).why_not, "");
 }

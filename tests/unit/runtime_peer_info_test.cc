@@ -37,20 +37,20 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   PeerInfo info = world("ab", true)[1];
   info.process_sets = {{0, 1}, {}, {5}};
   info.own_sets = {2};
-  info.algorithm = "ring";
-  info.is_bitwise = true;
+  info.settings.algorithm = "ring";
+  info.settings.is_bitwise = true;
   info.shared_memory_fault = "no memfd";
   info.has_arena = true;
   info.numa_node = 3;
   info.cuda_version = 12040;
   info.cuda_fault = "it is too old";
   info.mpi_device_fault = "no CUDA memory";
-  info.gpu_operations = "staged";
-  info.hierarchical_allreduce = true;
-  info.staging_bytes = 4096;
-  info.cuda_ipc = "on";
-  info.cpu_operations = "mpi";
-  info.mpi_chunk_bytes = 4096;
+  info.settings.gpu_operations = "staged";
+  info.settings.hierarchical_allreduce = true;
+  info.settings.staging_bytes = 4096;
+  info.settings.cuda_ipc = "on";
+  info.settings.cpu_operations = "mpi";
+  info.settings.mpi_chunk_bytes = 4096;
   info.addresses = {{"tcp", "10.0.0.1:99"}, {"another", ""}};
   const Bytes raw = encode(info);
   EXPECT_EQ(decode_peer_info(raw).value(), info);
@@ -120,23 +120,23 @@ TEST(Agreement, names_the_rank_with_another_release) {
 
 TEST(Agreement, names_the_rank_whose_collectives_go_elsewhere) {
   std::vector<PeerInfo> all = world("aa", true);
-  all[0].cpu_operations = "native";
-  all[1].cpu_operations = "mpi";
+  all[0].settings.cpu_operations = "native";
+  all[1].settings.cpu_operations = "mpi";
   EXPECT_THAT(check_agreement(all).why,
               HasSubstr("rank 1 has RUEDA_CPU_OPERATIONS=mpi but rank 0 has native"));
 }
 
 TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
   std::vector<PeerInfo> all = world("aaa", true);
-  all[2].gpu_operations = "staged";
+  all[2].settings.gpu_operations = "staged";
   EXPECT_THAT(check_agreement(all).why,
               HasSubstr("rank 2 has RUEDA_GPU_OPERATIONS=staged but rank 0 has none; set it alike"));
-  for (PeerInfo& info : all) info.gpu_operations = "nccl";
+  for (PeerInfo& info : all) info.settings.gpu_operations = "nccl";
   EXPECT_TRUE(check_agreement(all).is_ok());
-  all[1].gpu_operations.clear();
+  all[1].settings.gpu_operations.clear();
   EXPECT_THAT(check_agreement(all).why, HasSubstr("rank 1 has no RUEDA_GPU_OPERATIONS but rank 0 has nccl"));
-  all[1].gpu_operations = "nccl";
-  all[1].is_bitwise = true;
+  all[1].settings.gpu_operations = "nccl";
+  all[1].settings.is_bitwise = true;
   EXPECT_THAT(check_agreement(all).why,
               HasSubstr("rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"));
 }
@@ -144,7 +144,7 @@ TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
 TEST(Agreement, about_process_sets_names_both_variables) {
   std::vector<PeerInfo> all = world("aa", true);
   for (PeerInfo& info : all) info.size = 2;
-  all[1].dynamic_process_sets = !all[0].dynamic_process_sets;
+  all[1].settings.dynamic_process_sets = !all[0].settings.dynamic_process_sets;
   EXPECT_THAT(check_agreement(all).why,
               HasSubstr("rank 0 and rank 1 disagree about RUEDA_DYNAMIC_PROCESS_SETS (or HOROVOD_"));
 }

@@ -33,7 +33,7 @@ std::vector<PeerInfo> world(size_t ranks, size_t ranks_on_host) {
 TEST(PeerTable, gives_every_rank_what_each_has_said) {
   for (const size_t ranks : {1u, 2u, 7u, 64u}) {
     std::vector<PeerInfo> all = world(ranks, 4);
-    all.back().algorithm = "ring";
+    all.back().settings.algorithm = "ring";
     all.back().shared_memory_fault = "no memfd";
     EXPECT_EQ(decode_table(encode_table(all)).value(), all) << ranks;
   }

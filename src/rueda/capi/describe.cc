@@ -57,7 +57,7 @@ void add_mpi(nlohmann::ordered_json& out, const runtime::Session& session) {
                 {"file", mpi.library().path()},
                 {"thread_level", backend::mpi::name_of(mpi.thread_level())},
                 {"is_initialized_here", mpi.was_initialized_here()},
-                {"runs_collectives", session.all->front().cpu_operations == "mpi"}};
+                {"runs_collectives", session.settings().cpu_operations == "mpi"}};
 }
 
 // How the job runs calls in memory of devices: the best way that it has, or why it has none. The same on

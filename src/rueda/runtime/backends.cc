@@ -28,7 +28,7 @@ schedule::Topology measured_topology(const std::vector<Rank>& members, const std
   schedule::Topology topology = topology_of(members, all);
   apply(measured.local, topology.local);
   apply(measured.remote, topology.remote);
-  topology.chunk_bytes = all.front().chunk_bytes;
+  topology.chunk_bytes = settings_of_job(all).chunk_bytes;
   return topology;
 }
 
@@ -37,7 +37,7 @@ schedule::Topology world_topology(const Session& session) {
   std::vector<Rank> world(session.all->size());
   std::iota(world.begin(), world.end(), 0);
   const schedule::Topology topology = measured_topology(world, *session.all, session.measured);
-  return session.all->front().is_bitwise ? topology.as_single_host() : topology;
+  return session.settings().is_bitwise ? topology.as_single_host() : topology;
 }
 
 schedule::Spec float_allreduce(int64_t bytes) {
@@ -117,7 +117,7 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
       continue;
     }
     const Result<std::string> text =
-        schedule::explain(float_allreduce(bytes), topology, all.front().algorithm);
+        schedule::explain(float_allreduce(bytes), topology, settings_of_job(all).algorithm);
     one.text = text.is_ok() ? text.value() : text.status().why;
   }
   return predictions;
@@ -125,7 +125,7 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
 
 int64_t plan_bucket_bytes(const Session& session) {
   if (is_one_host(*session.all)) return schedule::plan_bucket_bytes(schedule::Topology::single_host(1), {});
-  return schedule::plan_bucket_bytes(world_topology(session), session.all->front().algorithm);
+  return schedule::plan_bucket_bytes(world_topology(session), session.settings().algorithm);
 }
 
 std::function<double(int64_t bytes)> bucket_cost(const Session& session) {
@@ -137,7 +137,7 @@ std::function<double(int64_t bytes)> bucket_cost(const Session& session) {
       return schedule::kEngineUs +
              local_us(size, ranks, backend::local_algorithm(size, ranks, false), memory);
     };
-  return schedule::bucket_cost(topology, all.front().algorithm);
+  return schedule::bucket_cost(topology, settings_of_job(all).algorithm);
 }
 
 namespace {
@@ -161,11 +161,11 @@ backend::Mesh make_mesh(Session& session, size_t first_channel) {
 }
 
 std::unique_ptr<backend::NativeBackend> make_native(Session& session) {
-  const PeerInfo& first = session.all->front();
+  const JobSettings& settings = session.settings();
   backend::NativeOptions options;
-  options.algorithm = first.algorithm;
-  options.is_bitwise = first.is_bitwise;
-  options.chunk_bytes = first.chunk_bytes;
+  options.algorithm = settings.algorithm;
+  options.is_bitwise = settings.is_bitwise;
+  options.chunk_bytes = settings.chunk_bytes;
   options.channels = data_channels(*session.all);
   return std::make_unique<backend::NativeBackend>(make_mesh(session, 0), std::move(options));
 }
@@ -195,12 +195,12 @@ Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> hos
     };
     return made;
   };
-  session.reduces_in_shared_memory = host && session.all->front().algorithm.empty();
+  session.reduces_in_shared_memory = host && session.settings().algorithm.empty();
   if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
     backends.for_hosts.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
   backends.for_hosts.push_back(std::move(native));
-  if (session.mpi && session.all->front().cpu_operations == "mpi") {
-    const backend::mpi::MpiOptions mpi{.chunk_bytes = session.all->front().mpi_chunk_bytes};
+  if (session.mpi && session.settings().cpu_operations == "mpi") {
+    const backend::mpi::MpiOptions mpi{.chunk_bytes = session.settings().mpi_chunk_bytes};
     backends.for_hosts.insert(backends.for_hosts.begin(), std::make_unique<backend::mpi::MpiBackend>(
                                                               session.mpi->process, session.mpi->team, mpi));
   }

@@ -56,8 +56,22 @@ std::string mpi_device_fault(const std::optional<MpiWorld>& mpi, const Session& 
   return library.describe() + " takes CUDA memory, but grants no MPI_THREAD_MULTIPLE";
 }
 
+JobSettings settings_of(const Config& config) {
+  return {.fusion_bytes = config.fusion_bytes,
+          .chunk_bytes = config.chunk_bytes,
+          .algorithm = config.algorithm,
+          .gpu_operations = config.gpu_operations,
+          .hierarchical_allreduce = config.hierarchical_allreduce,
+          .staging_bytes = config.staging_bytes,
+          .cuda_ipc = config.cuda_ipc,
+          .is_bitwise = config.determinism == "bitwise",
+          .cpu_operations = config.cpu_operations,
+          .mpi_chunk_bytes = config.mpi_chunk_bytes,
+          .group_fusion_disabled = config.group_fusion_disabled,
+          .dynamic_process_sets = config.dynamic_process_sets};
+}
+
 PeerInfo own_info(const Session& session, const store::World& world, const InitOptions& options) {
-  const Config& config = session.config;
   PeerInfo info;
   info.release = kRelease;
   info.pid = getpid();
@@ -72,18 +86,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.cuda_fault = session.cuda_fault;
   info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
   info.nccl.why_not = session.nccl_fault;
-  info.gpu_operations = config.gpu_operations;
-  info.hierarchical_allreduce = config.hierarchical_allreduce;
-  info.staging_bytes = config.staging_bytes;
-  info.cuda_ipc = config.cuda_ipc;
-  info.fusion_bytes = config.fusion_bytes;
-  info.chunk_bytes = config.chunk_bytes;
-  info.algorithm = config.algorithm;
-  info.is_bitwise = config.determinism == "bitwise";
-  info.cpu_operations = config.cpu_operations;
-  info.mpi_chunk_bytes = config.mpi_chunk_bytes;
-  info.group_fusion_disabled = config.group_fusion_disabled;
-  info.dynamic_process_sets = config.dynamic_process_sets;
+  info.settings = settings_of(session.config);
   info.process_sets = options.process_sets;
   info.own_sets = options.own_sets;
   return info;

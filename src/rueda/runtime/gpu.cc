@@ -23,7 +23,7 @@ std::function<void()> ringer(const UniqueFd& doorbell) {
 }
 
 backend::StagedOptions staged_options(const Session& session) {
-  return {.section_bytes = static_cast<size_t>(session.all->front().staging_bytes)};
+  return {.section_bytes = static_cast<size_t>(session.settings().staging_bytes)};
 }
 
 std::shared_ptr<backend::DeviceCopiers> make_copiers(const Session& session) {
@@ -31,14 +31,16 @@ std::shared_ptr<backend::DeviceCopiers> make_copiers(const Session& session) {
                                                   staged_options(session).section_bytes);
 }
 
-// The ranks of one host, by what rank 0 has set.
+// The ranks of one host, by the settings of the job.
 backend::PeerOptions peer_options(const Session& session, bool warns_of_shared_gpu) {
   using Use = backend::PeerOptions::Use;
   const std::vector<PeerInfo>* all = session.all.get();
-  const PeerInfo& first = all->front();
-  Use use = first.cuda_ipc == "on" ? Use::kAlways : first.cuda_ipc == "off" ? Use::kNever : Use::kLargeCalls;
+  const JobSettings& settings = session.settings();
+  Use use = settings.cuda_ipc == "on"    ? Use::kAlways
+            : settings.cuda_ipc == "off" ? Use::kNever
+                                         : Use::kLargeCalls;
   // Then the sums are those of the algorithm, or of MPI.
-  if (!first.algorithm.empty() || first.cpu_operations == "mpi") use = Use::kNever;
+  if (!settings.algorithm.empty() || settings.cpu_operations == "mpi") use = Use::kNever;
   const auto is_one_host = [all](const Group& group) {
     const std::string& host = (*all)[static_cast<size_t>(group.members.front())].host_key;
     return std::ranges::all_of(group.members,
@@ -142,9 +144,9 @@ Status add_those_of_table(Session& session, SessionBackends& backends) {
   const std::vector<PeerInfo>& all = *session.all;
   if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
     return Status::ok();
-  std::string wanted = all.front().gpu_operations;
+  std::string wanted = settings_of_job(all).gpu_operations;
   if (wanted == kThroughMpi) {
-    if (all.front().cpu_operations != "mpi")
+    if (settings_of_job(all).cpu_operations != "mpi")
       return {
           Code::kInvalidArgument,
           "RUEDA_GPU_OPERATIONS=mpi cannot be used: GPU tensors go to MPI by way of host memory, and host "
@@ -167,7 +169,7 @@ Status add_those_of_table(Session& session, SessionBackends& backends) {
 }
 
 void say_if_not_hierarchical(const Session& session, const SessionBackends& backends) {
-  const bool is_asked_for = session.all->front().hierarchical_allreduce;
+  const bool is_asked_for = session.settings().hierarchical_allreduce;
   const bool has_nccl = std::ranges::any_of(
       backends.for_devices, [](const auto& backend) { return backend->gpu_operations() == "nccl"; });
   if (session.me == 0 && is_asked_for && !has_nccl)

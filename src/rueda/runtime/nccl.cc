@@ -31,20 +31,20 @@ void find_nccl(Session& session) {
     session.nccl_fault = opened.status().why;
 }
 
-bool reduces_hierarchically(const PeerInfo& first) {
-  return first.hierarchical_allreduce || first.algorithm == "two_level";
+bool reduces_hierarchically(const JobSettings& settings) {
+  return settings.hierarchical_allreduce || settings.algorithm == "two_level";
 }
 
 std::unique_ptr<backend::Backend> make_nccl_backend(const Session& session,
                                                     std::unique_ptr<backend::Backend> host) {
   std::function<schedule::Topology(const Group&)> topology;
-  if (reduces_hierarchically(session.all->front()))
+  if (reduces_hierarchically(session.settings()))
     topology = [all = session.all.get()](const Group& group) { return topology_of(group.members, *all); };
   return std::make_unique<backend::NcclBackend>(backend::NcclOptions{
       .library = session.nccl,
       .devices = session.devices,
       .host = std::move(host),
-      .pack_bytes = static_cast<size_t>(session.all->front().fusion_bytes) / data_channels(*session.all),
+      .pack_bytes = static_cast<size_t>(session.settings().fusion_bytes) / data_channels(*session.all),
       .local_rank = session.place.local_rank,
       .patience = nanos(session.config.peer_timeout_s, kSecond),
       .topology = std::move(topology)});

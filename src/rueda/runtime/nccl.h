@@ -18,8 +18,8 @@ bool may_use_nccl(const Config& config);
 // initialise CUDA.
 void find_nccl(Session& session);
 
-// Whether allreduces are to be hierarchical where they can be. first: rank 0, whose settings count.
-bool reduces_hierarchically(const PeerInfo& first);
+// Whether allreduces are to be hierarchical where they can be.
+bool reduces_hierarchically(const JobSettings& settings);
 
 // The backend, for a job that uses NCCL. host: as in NcclOptions.
 std::unique_ptr<backend::Backend> make_nccl_backend(const Session& session,

@@ -19,16 +19,14 @@ namespace {
 // As many transfers as there are data channels run at once, each with a fusion buffer: together they take no
 // more memory than one did.
 int64_t fusion_bytes(const Session& session) {
-  const std::vector<PeerInfo>& all = *session.all;
-  return all.front().fusion_bytes / static_cast<int64_t>(data_channels(all));
+  return session.settings().fusion_bytes / static_cast<int64_t>(data_channels(*session.all));
 }
 
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
-  const PeerInfo& mine = session.all->front();  // rank 0's settings hold for the job
   return {.world_size = session.size(),
           .fusion_bytes = fusion_bytes(session),
           .priority_bytes = session.config.priority_bytes,
-          .group_fusion_disabled = mine.group_fusion_disabled,
+          .group_fusion_disabled = session.settings().group_fusion_disabled,
           .stall_check_disabled = session.config.stall_check_disabled,
           .stall_warning = nanos(session.config.stall_warning_s, kSecond),
           .stall_shutdown = nanos(session.config.stall_shutdown_s, kSecond),

@@ -20,12 +20,12 @@ std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
 
 // Settings that say where a rank's calls go, or what their bits are. To take those of rank 0 would change
 // what somebody has asked for, or send the calls of one rank elsewhere.
-Status check_equal_settings(const PeerInfo& first, const PeerInfo& other, const std::string& whom) {
+Status check_equal_settings(const JobSettings& first, const JobSettings& other, const std::string& whom) {
   struct Compared {
     const char* variable;
     std::string of_first, of_other;
   };
-  const auto determinism = [](const PeerInfo& info) { return info.is_bitwise ? "bitwise" : "hosts"; };
+  const auto determinism = [](const JobSettings& one) { return one.is_bitwise ? "bitwise" : "hosts"; };
   const std::array<Compared, 3> settings = {
       {{"RUEDA_CPU_OPERATIONS", first.cpu_operations, other.cpu_operations},
        {"RUEDA_GPU_OPERATIONS", first.gpu_operations, other.gpu_operations},
@@ -46,9 +46,41 @@ std::string why_without_nccl(const PeerInfo& info) {
   if (!info.nccl.why_not.empty()) return " cannot use NCCL: " + info.nccl.why_not;
   if (!info.cuda_fault.empty()) return " cannot use CUDA: " + info.cuda_fault;
   if (info.cuda_version == 0) return " has no CUDA driver.";
-  if (!info.gpu_operations.empty() && info.gpu_operations != "nccl")
-    return " has RUEDA_GPU_OPERATIONS=" + info.gpu_operations + ", which does not ask for NCCL.";
+  if (!info.settings.gpu_operations.empty() && info.settings.gpu_operations != "nccl")
+    return " has RUEDA_GPU_OPERATIONS=" + info.settings.gpu_operations + ", which does not ask for NCCL.";
   return " has looked for no NCCL.";
+}
+
+void put_settings(ByteWriter& out, const JobSettings& settings) {
+  out.put(settings.fusion_bytes);
+  out.put(settings.chunk_bytes);
+  out.put_string(settings.algorithm);
+  out.put_string(settings.gpu_operations);
+  out.put(static_cast<uint8_t>(settings.hierarchical_allreduce));
+  out.put(settings.staging_bytes);
+  out.put_string(settings.cuda_ipc);
+  out.put(static_cast<uint8_t>(settings.is_bitwise));
+  out.put_string(settings.cpu_operations);
+  out.put(settings.mpi_chunk_bytes);
+  out.put(static_cast<uint8_t>(settings.group_fusion_disabled));
+  out.put(static_cast<uint8_t>(settings.dynamic_process_sets));
+}
+
+JobSettings get_settings(ByteReader& in) {
+  JobSettings settings;
+  settings.fusion_bytes = in.get<int64_t>();
+  settings.chunk_bytes = in.get<int64_t>();
+  settings.algorithm = in.get_string(kMaxTextBytes);
+  settings.gpu_operations = in.get_string(kMaxTextBytes);
+  settings.hierarchical_allreduce = in.get<uint8_t>() != 0;
+  settings.staging_bytes = in.get<int64_t>();
+  settings.cuda_ipc = in.get_string(kMaxTextBytes);
+  settings.is_bitwise = in.get<uint8_t>() != 0;
+  settings.cpu_operations = in.get_string(kMaxTextBytes);
+  settings.mpi_chunk_bytes = in.get<int64_t>();
+  settings.group_fusion_disabled = in.get<uint8_t>() != 0;
+  settings.dynamic_process_sets = in.get<uint8_t>() != 0;
+  return settings;
 }
 
 }  // namespace
@@ -91,18 +123,7 @@ Bytes encode(const PeerInfo& info) {
   out.put_string(info.mpi_device_fault);
   out.put(info.nccl.version);
   out.put_string(info.nccl.why_not);
-  out.put(info.fusion_bytes);
-  out.put(info.chunk_bytes);
-  out.put_string(info.algorithm);
-  out.put_string(info.gpu_operations);
-  out.put(static_cast<uint8_t>(info.hierarchical_allreduce));
-  out.put(info.staging_bytes);
-  out.put_string(info.cuda_ipc);
-  out.put(static_cast<uint8_t>(info.is_bitwise));
-  out.put_string(info.cpu_operations);
-  out.put(info.mpi_chunk_bytes);
-  out.put(static_cast<uint8_t>(info.group_fusion_disabled));
-  out.put(static_cast<uint8_t>(info.dynamic_process_sets));
+  put_settings(out, info.settings);
   out.put_list(info.process_sets,
                [](ByteWriter& to, const std::vector<Rank>& ranks) { to.put_vector(ranks); });
   out.put_vector(info.own_sets);
@@ -130,18 +151,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.mpi_device_fault = in.get_string(kMaxTextBytes);
   info.nccl.version = in.get<int32_t>();
   info.nccl.why_not = in.get_string(kMaxTextBytes);
-  info.fusion_bytes = in.get<int64_t>();
-  info.chunk_bytes = in.get<int64_t>();
-  info.algorithm = in.get_string(kMaxTextBytes);
-  info.gpu_operations = in.get_string(kMaxTextBytes);
-  info.hierarchical_allreduce = in.get<uint8_t>() != 0;
-  info.staging_bytes = in.get<int64_t>();
-  info.cuda_ipc = in.get_string(kMaxTextBytes);
-  info.is_bitwise = in.get<uint8_t>() != 0;
-  info.cpu_operations = in.get_string(kMaxTextBytes);
-  info.mpi_chunk_bytes = in.get<int64_t>();
-  info.group_fusion_disabled = in.get<uint8_t>() != 0;
-  info.dynamic_process_sets = in.get<uint8_t>() != 0;
+  info.settings = get_settings(in);
   info.process_sets =
       in.get_list(kMaxGroups, [](ByteReader& from) { return from.get_vector<Rank>(kMaxRanks); });
   info.own_sets = in.get_vector<int32_t>(kMaxGroups);
@@ -191,8 +201,8 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
                                           " ranks, but this rank was told " + std::to_string(all.size()) +
                                           "; give all ranks the same RUEDA_SIZE."};
     }
-    if (Status s = check_equal_settings(first, info, whom); !s.is_ok()) return s;
-    if (info.dynamic_process_sets != first.dynamic_process_sets) {
+    if (Status s = check_equal_settings(first.settings, info.settings, whom); !s.is_ok()) return s;
+    if (info.settings.dynamic_process_sets != first.settings.dynamic_process_sets) {
       return {Code::kInvalidArgument, "rank 0 and " + whom +
                                           " disagree about RUEDA_DYNAMIC_PROCESS_SETS (or "
                                           "HOROVOD_DYNAMIC_PROCESS_SETS); set it on all ranks or on none."};
@@ -244,8 +254,8 @@ Result<RankPlacement> place_of(Rank rank, const std::vector<PeerInfo>& all) {
 }
 
 DeviceMpiChoice choose_device_mpi(const std::vector<PeerInfo>& all) {
-  const PeerInfo& first = all.front();
-  if (first.gpu_operations != kThroughMpi || first.cpu_operations != "mpi") return {};
+  const JobSettings& settings = settings_of_job(all);
+  if (settings.gpu_operations != kThroughMpi || settings.cpu_operations != "mpi") return {};
   const auto has_no_cuda = [](const PeerInfo& info) { return info.cuda_version == 0; };
   if (std::ranges::any_of(all, has_no_cuda)) return {};
   const auto with_fault =
@@ -258,7 +268,7 @@ DeviceMpiChoice choose_device_mpi(const std::vector<PeerInfo>& all) {
 
 NcclChoice choose_nccl(const std::vector<PeerInfo>& all) {
   const auto asks = [](const PeerInfo& info) { return info.nccl.version > 0 || !info.nccl.why_not.empty(); };
-  const std::string& wanted = all.front().gpu_operations;
+  const std::string& wanted = settings_of_job(all).gpu_operations;
   const bool is_asked_for = wanted.empty() || wanted == "nccl";
   if (!is_asked_for || (wanted.empty() && std::ranges::none_of(all, asks))) return {};
   const auto who = [&](size_t rank) { return describe(static_cast<Rank>(rank), all[rank]); };

@@ -27,6 +27,27 @@ struct NcclInfo {
   bool operator==(const NcclInfo&) const = default;
 };
 
+// Settings that must be equal on all ranks: those of the root hold for the job (settings_of_job), and
+// check_agreement refuses other values of gpu_operations, is_bitwise, cpu_operations and
+// dynamic_process_sets. Settings that only the coordinator uses (fusion of tensors with a priority, cycle
+// time, stalls, plans) are not published.
+struct JobSettings {
+  int64_t fusion_bytes = 0;
+  int64_t chunk_bytes = 0;
+  std::string algorithm;
+  std::string gpu_operations;
+  bool hierarchical_allreduce = false;
+  int64_t staging_bytes = 0;
+  std::string cuda_ipc;
+  bool is_bitwise = false;  // RUEDA_DETERMINISM
+  std::string cpu_operations;
+  int64_t mpi_chunk_bytes = 0;
+  bool group_fusion_disabled = false;
+  bool dynamic_process_sets = false;
+
+  bool operator==(const JobSettings&) const = default;
+};
+
 struct PeerInfo {
   std::string release;
   int64_t pid = 0;
@@ -50,21 +71,7 @@ struct PeerInfo {
   std::string cuda_fault;
   // Why the MPI of this rank cannot be given CUDA memory; empty: it can, or this rank has no MPI or no CUDA.
   std::string mpi_device_fault;
-  // Settings that must be equal on all ranks: every rank uses those of rank 0, and check_agreement refuses
-  // other values of gpu_operations, is_bitwise and cpu_operations. Settings that only the coordinator uses
-  // (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
-  int64_t fusion_bytes = 0;
-  int64_t chunk_bytes = 0;
-  std::string algorithm;
-  std::string gpu_operations;
-  bool hierarchical_allreduce = false;
-  int64_t staging_bytes = 0;
-  std::string cuda_ipc;
-  bool is_bitwise = false;  // RUEDA_DETERMINISM
-  std::string cpu_operations;
-  int64_t mpi_chunk_bytes = 0;
-  bool group_fusion_disabled = false;
-  bool dynamic_process_sets = false;
+  JobSettings settings;                         // as this rank was told
   std::vector<std::vector<Rank>> process_sets;  // static ones that this rank names, sorted (static_sets.h)
   std::vector<int32_t> own_sets;                // those of them, by place, for which others may name another
 
@@ -88,6 +95,9 @@ bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other);
 bool share_pids(const std::vector<PeerInfo>& all, Rank one, Rank other);
 // Whether all ranks of the world are on one host.
 bool is_one_host(const std::vector<PeerInfo>& all);
+
+// What holds for the job. The root is rank 0 (runtime/hierarchy.h).
+inline const JobSettings& settings_of_job(const std::vector<PeerInfo>& all) { return all.front().settings; }
 
 // The placement of one rank.
 struct RankPlacement {

@@ -61,6 +61,7 @@ struct Session {
   std::function<void()> show_stacks;  // writes the stacks of this process to the log, soon; null: it cannot
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
+  [[nodiscard]] const JobSettings& settings() const { return settings_of_job(*all); }
 };
 
 }  // namespace rueda::runtime
