@@ -248,6 +248,10 @@ void Engines::respond(std::vector<control::Response> responses) {
 void Engines::accept(Rank rank, const std::vector<control::Response>& responses) {
   Node& node = nodes_[rank];
   for (control::Response response : responses) {
+    if (const auto* failure = std::get_if<control::Failure>(&response)) {
+      if (refusal_.is_ok()) refusal_ = {failure->code, failure->error};
+      continue;
+    }
     auto actions = node.planner->response(response, agenda_.now());
     RUEDA_CHECK(actions.is_ok(), "rank 0 does not contradict itself");
     if (actions.value())

@@ -54,6 +54,9 @@ class Engines {
   void run_next_calls();
   void tick();  // to be called every 100 ms
 
+  // Why rank 0 has refused a tensor, as the library would; ok: it has not.
+  [[nodiscard]] const Status& refusal() const { return refusal_; }
+
   // On rank 0: all so far, and those since it was asked last, in their order.
   [[nodiscard]] int64_t calls_begun() const { return calls_begun_; }
   [[nodiscard]] std::vector<StartedCall> take_started() { return std::exchange(started_, {}); }
@@ -98,6 +101,7 @@ class Engines {
   std::vector<Node> nodes_;
   std::unique_ptr<control::Rounds> rounds_;  // of rank 0
   std::vector<CallEnd> ended_;
+  Status refusal_ = Status::ok();
   Nanos coordinator_free_ = 0;
   int64_t messages_ = 0, calls_begun_ = 0;
   std::vector<StartedCall> started_;

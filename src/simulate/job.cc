@@ -69,7 +69,9 @@ class Job {
         engines_.run_next_calls();
       else
         agenda_.run_next();
-      if (!is_tick_) moved = agenda_.now();
+      if (const Status& refusal = engines_.refusal(); !refusal.is_ok())
+        return Status(refusal.code, "the library would refuse this job: " + refusal.why);
+      if (!is_tick_ || calls_.next() != kNever) moved = agenda_.now();
       if (agenda_.now() - moved > kHang)
         return Status(Code::kInternal,
                       "the simulated job hangs; please report this, with the command and its files");

@@ -173,6 +173,18 @@ TEST(simulate_jobs, exchanges_that_run_at_once_on_too_many_ranks_are_refused_bef
                            "would take 6.1 GB; give fewer --ranks"));
 }
 
+TEST(simulate_jobs, what_the_library_would_refuse_is_refused_in_its_words) {
+  EXPECT_THAT(simulate(request_of(exchanging(Collective::kAlltoall, 4096, false), ideal(3000))).status().why,
+              ::testing::HasSubstr("the library would refuse this job: Alltoall of tensor 1 is refused: 3000 "
+                                   "ranks have more pairs than fit into one control message"));
+}
+
+TEST(simulate_jobs, a_call_of_hours_is_no_job_that_hangs) {
+  Request request = request_of(exchanging(Collective::kAllgather, 100'000'000'000, true), ideal(4));
+  request.detail = Detail::kCall;
+  EXPECT_GT(predict(request).step_ms, 1.1e6) << "each rank gets three times 400 GB at 1 GB/s";
+}
+
 TEST(simulate_jobs, what_one_rank_gives_another_is_what_a_replay_splits) {
   EXPECT_EQ(workload::part_of(10, 0, 4), 3);
   EXPECT_EQ(workload::part_of(10, 1, 4), 3);

@@ -116,6 +116,14 @@ TEST_F(HostRelayOfStore, clients_dial_the_store_when_the_process_that_relays_has
   EXPECT_EQ(connections(), 2);
 }
 
+TEST_F(HostRelayOfStore, add_which_cannot_be_repeated_does_not_depend_on_the_process_that_relays) {
+  const std::unique_ptr<Store> relays = client(), counts = client();
+  EXPECT_EQ(counts->add("counter", 1, soon()).value(), 1);
+  EXPECT_EQ(connections(), 2) << "one of its own";
+  EXPECT_EQ(counts->add("counter", 1, soon()).value(), 2);
+  EXPECT_EQ(connections(), 2);
+}
+
 TEST_F(HostRelayOfStore, a_client_that_has_gone_is_forgotten_and_its_wait_as_well) {
   const std::unique_ptr<Store> relays = client();
   for (int i = 0; i < 50; ++i) {

@@ -70,9 +70,10 @@ Result<UniqueFd> dial_once(const TcpSite& site, uint16_t channel, Deadline deadl
 
 class TcpStore final : public Store {
  public:
+  enum class Way : uint8_t { kDirect, kRelay };
   // relay: that of this host, if this process serves it.
-  TcpStore(TcpSite site, UniqueFd fd, std::unique_ptr<HostRelay> relay)
-      : site_(std::move(site)), fd_(std::move(fd)), relay_(std::move(relay)) {}
+  TcpStore(TcpSite site, UniqueFd fd, Way way, std::unique_ptr<HostRelay> relay)
+      : site_(std::move(site)), fd_(std::move(fd)), way_(way), relay_(std::move(relay)) {}
 
   Status set(std::string_view key, std::string_view value, Deadline deadline) override {
     if (Status status = check_value(key, value); !status.is_ok()) return status;
@@ -126,9 +127,11 @@ class TcpStore final : public Store {
   }
 
   // A connection that broke between commands is opened again once. If it broke during a command, it is opened
-  // again only if repeating the command does no harm, which excludes add.
+  // again only if repeating the command does no harm, which excludes add. So add does not go through a relay,
+  // which ends with its process while the store is still there.
   Result<Reply> ask(const Command& command, Deadline deadline) {
     const Bytes message = encode(command);
+    if (command.op == Op::kAdd && way_ == Way::kRelay) fd_.reset();
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
@@ -136,6 +139,7 @@ class TcpStore final : public Store {
         Result<UniqueFd> fd = dial_once(site_, kOwnChannel, deadline, refused);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
+        way_ = Way::kDirect;
       }
       const Nanos grace = command.op == Op::kGet ? kGrace : 0;
       Result<Reply> reply = exchange(message, Deadline::at(deadline.when() + grace));
@@ -193,6 +197,7 @@ class TcpStore final : public Store {
 
   TcpSite site_;
   UniqueFd fd_;
+  Way way_;
   std::unique_ptr<HostRelay> relay_;
 };
 
@@ -203,7 +208,8 @@ Result<std::unique_ptr<Store>> join_relay(const TcpSite& site, std::unique_ptr<H
   if (!fd.is_ok()) return fd.status();
   HandshakeOutcome refused{};
   if (Status s = shake_hands(fd.value().get(), site, kOwnChannel, deadline, refused); !s.is_ok()) return s;
-  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value(), std::move(relay)));
+  return std::unique_ptr<Store>(
+      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kRelay, std::move(relay)));
 }
 
 }  // namespace
@@ -212,7 +218,8 @@ Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline
                                                    HandshakeOutcome& refused) {
   Result<UniqueFd> fd = dial_once(site, kOwnChannel, deadline, refused);
   if (!fd.is_ok()) return fd.status();
-  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value(), nullptr));
+  return std::unique_ptr<Store>(
+      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kDirect, nullptr));
 }
 
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
