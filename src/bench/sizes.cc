@@ -63,7 +63,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
   const double bytes = number * unit->factor;
   if (bytes < 1 || bytes > static_cast<double>(kMaxBytes) || bytes != std::floor(bytes))
     return Status(Code::kInvalidArgument,
-                  fmt::format("{} cannot be measured; give whole bytes from 1 B to 64 GiB", text));
+                  fmt::format("{} is out of range; give whole bytes from 1 B to 64 GiB", text));
   return static_cast<int64_t>(bytes);
 }
 

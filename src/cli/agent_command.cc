@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "cli/parse_error.h"
 #include "launch/agent.h"
 #include "launch/agent_call.h"
@@ -59,7 +60,7 @@ int agent_command(const Arguments& arguments) {
   app.add_option("--slots", joining.slots, "ranks that may run here (1)")->check(CLI::Range(1, kMaxRanks));
   app.add_option("--name", joining.name, "the name of this host in the job (its host name)");
   app.add_option("--timeout", timeout_s, "seconds to wait until the launcher listens (60)")
-      ->check(CLI::Range(0.0, 1e8));
+      ->check(number_from(0, 1e8));
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/number_checks.h"
 #include "observe/table.h"
 #include "rueda/status/job_answer.h"
 
@@ -12,7 +13,7 @@ namespace rueda::cli {
 
 void add_timeout(CLI::App& app, double& timeout_s) {
   app.add_option("--timeout", timeout_s, "seconds to wait for processes and other hosts")
-      ->check(CLI::Range(0.1, status::kLongestQuestion_ms / 1e3));
+      ->check(number_from(0.1, status::kLongestQuestion_ms / 1e3));
 }
 
 int milliseconds(double seconds) { return static_cast<int>(std::lround(seconds * 1e3)); }

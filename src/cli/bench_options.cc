@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "bench/sizes.h"
+#include "cli/number_checks.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
 #include "rueda/base/nearest.h"
@@ -61,7 +61,7 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
   app.add_option("--iterations", request.iterations, "calls, bursts or steps measured for each line")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--seconds", request.seconds, "time for each line, where --iterations is not given (0.5)")
-      ->check(CLI::Range(0.001, 3600.0));
+      ->check(number_from(0.001, 3600));
   app.add_option("--model", raw.model,
                  "burst, replay: models, or .json files with gradient lists (resnet50)");
   app.add_option("--mode", raw.mode,
@@ -83,7 +83,7 @@ void add_options(CLI::App& app, RawBench& raw, bench::Request& request) {
          "--dilation", request.dilation,
          "replay: stretches computing (default: 6.25 Gbit/s divided by the rate, so that a slow link stands "
          "for a quarter of 25 Gbit/s)")
-      ->check(CLI::Range(0.0001, 1e6));
+      ->check(number_from(0.0001, 1e6));
   app.add_option("--ready", raw.ready,
                  "replay: when gradients are ready: as the model says, or even through backward (model)");
   app.add_option("--slow-host", raw.slow_hosts, "replay: hosts whose port has another rate: 2:250mbit")
@@ -191,8 +191,6 @@ Status take_wire(const bench::Request& request) {
 Status complete(const RawBench& raw, bench::Request& request) {
   if (!request.command.empty() && !request.json.empty())
     return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
-  if (std::isnan(request.seconds) || std::isnan(request.dilation))  // the options' ranges let it pass
-    return {Code::kInvalidArgument, "--seconds and --dilation must be numbers"};
   const bool is_replay = request.what == "replay";
   const Result<std::vector<int>> ranks =
       bench::parse_counts(raw.ranks.empty() ? "2" : raw.ranks, 1, is_replay ? kMaxReplayRanks : kMaxRanks);

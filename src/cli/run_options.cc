@@ -13,6 +13,7 @@
 #include "cli/config_file.h"
 #include "cli/elastic_options.h"
 #include "cli/job_hosts.h"
+#include "cli/number_checks.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
 #include "rueda/base/config_table.h"
@@ -49,15 +50,6 @@ void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target,
 // An empty value usually comes from a shell variable that is not set.
 std::string is_not_empty(const std::string& value) {
   return value.empty() ? "is empty; give a value or leave the option out" : "";
-}
-
-CLI::Validator whole_number(int least, int most) {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    const std::optional<int> value = number_of<int>(text);
-    if (value && *value >= least && *value <= most) return {};
-    return fmt::format("{} is not a whole number from {} to {}", text, least, most);
-  };
-  return CLI::Validator(check, "");
 }
 
 void add_job_options(CLI::App& app, Raw& raw) {

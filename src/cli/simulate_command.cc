@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "bench/sizes.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "cli/parse_error.h"
+#include "cli/simulate_misuse.h"
 #include "cli/words.h"
 #include "simulate/simulate.h"
 #include "simulate/validate.h"
@@ -51,7 +53,7 @@ void add_cluster_options(CLI::App& app, RawSimulate& raw, simulate::Request& req
   app.add_option("--per-host", raw.per_host, "what if: ranks on each host")->check(CLI::Range(1, 256));
   app.add_option("--bandwidth", raw.bandwidth, "what if: rate of each link, each way: 25gbit")
       ->check(is_given);
-  app.add_option("--latency", raw.latency_us, "what if: microseconds one way")->check(CLI::Range(0.0, 1e6));
+  app.add_option("--latency", raw.latency_us, "what if: microseconds one way")->check(number_from(0, 1e6));
   app.add_option(
          "--tiers", raw.tiers,
          "what if: switches over so many hosts, whose uplinks carry less than is below them: 8:4,32:2")
@@ -67,17 +69,19 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--model,--workload", raw.model, "a model, or a .json file with a workload (resnet50)");
   add_cluster_options(app, raw, request);
   app.add_option("--compute", raw.compute_ms, "what if: milliseconds that a step computes")
-      ->check(CLI::Range(0.001, 3.6e6));
+      ->check(number_from(0.001, 3.6e6));
   app.add_option("--dilation", raw.dilation, "stretches computing, as rueda bench replay does (1)")
-      ->check(CLI::Range(0.0001, 1e6));
-  app.add_option("--algorithm", request.algorithm, "force one, as RUEDA_ALGORITHM does (NCCL: ring, tree)");
-  app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused (128MiB)")->check(is_given);
+      ->check(number_from(0.0001, 1e6));
+  app.add_option("--algorithm", request.algorithm, "force one, as RUEDA_ALGORITHM does (NCCL: ring, tree)")
+      ->check(is_given);
+  app.add_option("--fusion", raw.fusion, "bytes up to which tensors are fused; 0: none (128MiB)")
+      ->check(is_given);
   app.add_option("--bucket", raw.bucket, "bytes of a plan's buckets (default: by the latency)")
       ->check(is_given);
   app.add_option("--chunk", raw.chunk, "bytes that are received, reduced and sent on at a time (256KiB)")
       ->check(is_given);
   app.add_option("--cycle", request.cycle_ms, "milliseconds from one round of negotiation to the next (0)")
-      ->check(CLI::Range(0.0, 1e5));
+      ->check(number_from(0, 1e5));
   app.add_flag("--no-plans", raw.no_plans, "negotiate every step");
   app.add_flag("--cross-step", request.cross_step,
                "the next forward pass waits for each layer's own gradients");
@@ -88,10 +92,11 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--steps", request.steps, "steps, after those in which a plan is learned (30)")
       ->check(CLI::Range(4, 100000));
   app.add_option("--step-noise", raw.step_noise, "relative spread of computing from step to step")
-      ->check(CLI::Range(0.0, 0.99));
+      ->check(number_from(0, 0.99));
   app.add_option("--rank-noise", raw.rank_noise, "… and between ranks (both: of the workload, or 0)")
-      ->check(CLI::Range(0.0, 0.99));
-  app.add_option("--seed", request.noise.seed, "of the noise (1)");
+      ->check(number_from(0, 0.99));
+  app.add_option("--seed", request.noise.seed, "of the noise (1)")
+      ->check(whole_number(0, std::numeric_limits<uint64_t>::max()));
   app.add_option("--strategy", raw.strategy,
                  "allreduce, parameter-server (as rueda bench replay has them), or tensorflow-servers (as "
                  "TensorFlow 1.x has them) (allreduce)");
@@ -136,6 +141,13 @@ Status take_bytes(const char* flag, const std::string& text, int64_t& target) {
   return Status::ok();
 }
 
+// 0 turns fusion off, as in HOROVOD_FUSION_THRESHOLD.
+Status take_fusion(const std::string& text, int64_t& target) {
+  if (text != "0" && text != "0B") return take_bytes("--fusion", text, target);
+  target = 0;
+  return Status::ok();
+}
+
 Status take_chunk(const RawSimulate& raw, simulate::Request& request) {
   if (const Status status = take_bytes("--chunk", raw.chunk, request.chunk_bytes); !status.is_ok())
     return status;
@@ -161,7 +173,8 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
     request.cluster.costs = fitted.value().costs;
     simulate::use_kind(request.cluster, request.cluster.kind);
   }
-  if (raw.hosts != 0) request.cluster.source = fmt::format("{} hosts that are alike", raw.hosts);
+  if (raw.hosts != 0)
+    request.cluster.source = raw.hosts == 1 ? "1 host" : fmt::format("{} hosts that are alike", raw.hosts);
   return Status::ok();
 }
 
@@ -177,8 +190,6 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
     if (!tiers.is_ok()) return {Code::kInvalidArgument, "--tiers: " + tiers.status().why};
     changes.tiers = std::move(tiers).value();
   }
-  if (std::isnan(raw.latency_us))
-    return {Code::kInvalidArgument, "--latency: nan is no number of microseconds; write 20"};
   if (raw.latency_us >= 0) changes.latency_us = raw.latency_us;
   if (raw.per_host > 0) changes.per_host = raw.per_host;
   if (raw.rdma) changes.kind = "rdma";
@@ -219,6 +230,10 @@ Status take_servers(const RawSimulate& raw, simulate::Request& request) {
             "hosts of their own take tensorflow-servers"};
   if (request.cross_step || !request.algorithm.empty())
     return {Code::kInvalidArgument, "--cross-step and --algorithm are for allreduce; leave them out"};
+  if (!raw.bucket.empty() || !raw.fusion.empty() || request.tuned_steps > 0)
+    return {Code::kInvalidArgument,
+            "--bucket, --fusion and --tune are for allreduce, and parameter servers take each variable by "
+            "itself; leave them out"};
   servers.is_whole = raw.placement.empty() ? is_tensorflow : raw.placement != "cut";
   servers.is_greedy = is_greedy;
   servers.is_dedicated = is_tensorflow && raw.server_hosts != "shared";
@@ -237,8 +252,7 @@ Status complete_simulate(const RawSimulate& raw, simulate::Request& request) {
   Result<workload::Model> model = workload::find_model(raw.model);
   if (!model.is_ok()) return model.status();
   request.model = workload::stretched(std::move(model).value(), raw.compute_ms, raw.dilation);
-  if (const Status status = take_bytes("--fusion", raw.fusion, request.fusion_bytes); !status.is_ok())
-    return status;
+  if (const Status status = take_fusion(raw.fusion, request.fusion_bytes); !status.is_ok()) return status;
   if (const Status status = take_bytes("--bucket", raw.bucket, request.bucket_bytes); !status.is_ok())
     return status;
   if (const Status status = take_chunk(raw, request); !status.is_ok()) return status;
@@ -284,16 +298,13 @@ std::string command_text(const Arguments& arguments) {
   return text;
 }
 
-// A sentence about an option that does nothing beside --validate, or without it; "" = there is none.
-std::string misplaced(const CLI::App& app) {
-  const bool validates = app.count("--validate") > 0;
-  for (const char* name : {"--quick", "--repeats", "--measured", "--program", "--write-costs"})
-    if (!validates && app.count(name) > 0)
-      return fmt::format("{} is for --validate; add that, or leave it out", name);
-  for (const char* name : {"--cluster", "--hosts", "--ranks", "--model", "--html", "--costs"})
-    if (validates && app.count(name) > 0)
-      return fmt::format("--validate measures on this machine, and has no use for {}; leave it out", name);
-  return {};
+// Before what may take long.
+Status check_outputs(const std::vector<Output>& outputs) {
+  if (const std::string why = clash_of(outputs); !why.empty()) return {Code::kInvalidArgument, why};
+  for (const Output& one : outputs)
+    if (!one.path.empty() && one.path != "-")
+      if (const Status status = timeline::check_output(one.path); !status.is_ok()) return status;
+  return Status::ok();
 }
 
 Status run_validation(const RawSimulate& raw) {
@@ -336,6 +347,9 @@ int simulate_command(const Arguments& arguments) {
     return refuse(sentence_of(error, app, "rueda simulate"));
   }
   if (const std::string why = misplaced(app); !why.empty()) return refuse(why);
+  const Status outputs =
+      check_outputs({{"--json", raw.json}, {"--html", raw.html}, {"--write-costs", raw.write_costs}});
+  if (!outputs.is_ok()) return is_usage_error(outputs) ? refuse(outputs.why) : ended(outputs);
   if (raw.validate) {
     const Status status = run_validation(raw);
     return is_usage_error(status) ? refuse(status.why) : ended(status);

@@ -10,6 +10,7 @@
 
 #include "cli/asking.h"
 #include "cli/commands.h"
+#include "cli/number_checks.h"
 #include "cli/parse_error.h"
 #include "observe/gather.h"
 #include "observe/table.h"
@@ -50,7 +51,7 @@ int status_command(const Arguments& arguments) {
   CLI::Option* const watch = app.add_flag("--watch", is_watching, "show it again and again until Ctrl-C");
   json->excludes(watch);
   app.add_option("--interval", interval_s, "seconds between two looks of --watch")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_from(0.1, 3600));
   add_timeout(app, timeout_s);
   if (const int status = parse(app, "status", arguments); status >= 0) return status;
   while (true) {

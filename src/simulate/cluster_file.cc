@@ -13,6 +13,7 @@
 #include "bench/sizes.h"
 #include "simulate/cluster.h"
 #include "simulate/quantile.h"
+#include "workload/json_text.h"
 
 namespace rueda::simulate {
 namespace {
@@ -24,6 +25,8 @@ class Reader {
  public:
   explicit Reader(std::string_view path) : path_(path) {}
   [[nodiscard]] const Status& status() const { return status_; }
+  // What the values that follow are of, for people: " of host a"; "" = of the file.
+  void look_at(std::string what) { what_ = std::move(what); }
   void refuse(const std::string& why) {
     if (status_.is_ok())
       status_ = {Code::kInvalidArgument,
@@ -33,25 +36,29 @@ class Reader {
     if (!object.is_object()) return refuse(fmt::format("{} is not an object", where));
     for (const auto& [key, value] : object.items())
       if (std::ranges::find(known, key) == known.end())
-        refuse(fmt::format("{} has an unknown key \"{}\"", where, key));
+        refuse(
+            fmt::format("{} has an unknown key {}", where, Json(key).dump(-1, ' ', /*ensure_ascii=*/true)));
   }
   double number(const Json& object, const char* key, double least, double most, double otherwise) {
     const auto at = object.find(key);
     if (at == object.end()) return otherwise;
     if (at->is_number() && at->get<double>() >= least && at->get<double>() <= most) return at->get<double>();
-    refuse(fmt::format("\"{}\" is not a number from {} to {}", key, least, most));
+    refuse(fmt::format("\"{}\"{} is not a number from {} to {}", key, what_, least, most));
     return otherwise;
   }
   int whole(const Json& object, const char* key, int least, int most, int otherwise) {
     const double value = number(object, key, least, most, otherwise);
-    if (value != static_cast<int>(value)) refuse(fmt::format("\"{}\" is not a whole number", key));
+    if (value != static_cast<int>(value)) refuse(fmt::format("\"{}\"{} is not a whole number", key, what_));
     return static_cast<int>(value);
   }
   std::string word(const Json& object, const char* key, std::string otherwise) {
     const auto at = object.find(key);
     if (at == object.end()) return otherwise;
-    if (at->is_string() && !at->get<std::string>().empty()) return at->get<std::string>();
-    refuse(fmt::format("\"{}\" is not a text", key));
+    if (at->is_string() && workload::has_control_character(at->get<std::string>()))
+      refuse(fmt::format("\"{}\"{} has a control character", key, what_));
+    else if (at->is_string() && !at->get<std::string>().empty())
+      return at->get<std::string>();
+    refuse(fmt::format("\"{}\"{} is not a text", key, what_));
     return otherwise;
   }
   double rate(const Json& object, double otherwise, const char* key = "rate") {
@@ -68,22 +75,34 @@ class Reader {
     if (text.empty()) return otherwise;
     const Result<int64_t> value = parse(text);
     if (value.is_ok()) return static_cast<double>(value.value());
-    refuse(fmt::format("\"{}\": {}", key, value.status().why));
+    refuse(fmt::format("\"{}\"{}: {}", key, what_, value.status().why));
     return otherwise;
   }
 
   std::string_view path_;
+  std::string what_;
   Status status_;
 };
+
+// As it is, but without what a terminal would obey.
+std::string shown(const std::string& name) {
+  return workload::has_control_character(name) ? Json(name).dump(-1, ' ', /*ensure_ascii=*/true) : name;
+}
+
+std::string of_link(const Link& link) {
+  return fmt::format(" of the link between {} and {}", shown(link.from), shown(link.to));
+}
 
 Host read_host(Reader& reader, const Json& one, const Host& like) {
   Host host = like;
   host.name = reader.word(one, "name", like.name);
+  reader.look_at(" of host " + host.name);
   host.ranks = reader.whole(one, "ranks", 1, kMostRanks, like.ranks);
   host.cores = reader.whole(one, "cores", 1, 4096, like.cores);
   host.machine = reader.word(one, "machine", like.machine);
   host.speed = reader.number(one, "speed", 1e-3, 1e3, like.speed);
   host.rate_bits = reader.rate(one, like.rate_bits);
+  reader.look_at("");
   return host;
 }
 
@@ -102,7 +121,12 @@ void read_hosts(Reader& reader, const Json& root, Cluster& cluster) {
     }
     return;
   }
-  if (!hosts->is_array() || hosts->empty()) return reader.refuse("\"hosts\" is neither a number nor a list");
+  if (!hosts->is_array()) return reader.refuse("\"hosts\" is neither a number nor a list");
+  if (hosts->empty()) return reader.refuse("\"hosts\" names no host");
+  if (root.contains("ranks_per_host"))
+    return reader.refuse(
+        "\"ranks_per_host\" is for a number of hosts that are alike; write \"ranks\" in each entry of "
+        "\"hosts\"");
   for (const Json& one : *hosts) {
     reader.check_keys(one, "an entry of \"hosts\"", {"name", "ranks", "cores", "machine", "speed", "rate"});
     if (!reader.status().is_ok()) return;
@@ -122,8 +146,10 @@ void read_links(Reader& reader, const Json& root, Cluster& cluster) {
                          (*ends)[0].is_string() && (*ends)[1].is_string() && (*ends)[0] != (*ends)[1];
     if (!is_pair) return reader.refuse("\"hosts\" of a link are not the names of two hosts");
     Link link{.from = (*ends)[0].get<std::string>(), .to = (*ends)[1].get<std::string>()};
+    reader.look_at(of_link(link));
     link.rate_bits = reader.rate(one, 0);
     link.latency_us = reader.number(one, "latency_us", 0, 1e6, -1);
+    reader.look_at("");
     cluster.links.push_back(std::move(link));
   }
 }
@@ -245,12 +271,15 @@ Cluster parse_preflight(Reader& reader, const Json& root) {
   for (const Json& one : root["links"]) {
     const Json& ends = one.contains("hosts") ? one["hosts"] : Json();
     const bool is_pair = ends.is_array() && ends.size() == 2 && ends[0].is_string() && ends[1].is_string();
-    const double rate = reader.number(one, "gbit_per_s", 1e-6, 1e6, 0) * 1e9;
-    if (!is_pair || rate <= 0) continue;
-    Link link{.from = ends[0].get<std::string>(), .to = ends[1].get<std::string>(), .rate_bits = rate};
+    Link link;
+    if (is_pair) link = {.from = ends[0].get<std::string>(), .to = ends[1].get<std::string>()};
+    reader.look_at(is_pair ? of_link(link) : "");
+    link.rate_bits = reader.number(one, "gbit_per_s", 1e-6, 1e6, 0) * 1e9;
+    reader.look_at("");
+    if (!is_pair || link.rate_bits <= 0) continue;
     if (one.contains("round_trip_us") && one["round_trip_us"].is_number())
       latencies.push_back(link.latency_us = reader.number(one, "round_trip_us", 0, 1e9, 0) / 2);
-    rates.push_back(rate);
+    rates.push_back(link.rate_bits);
     cluster.links.push_back(std::move(link));
   }
   if (rates.empty() && cluster.hosts.size() > 1)
@@ -280,7 +309,7 @@ void check(Reader& reader, const Cluster& cluster) {
   std::set<std::pair<std::string, std::string>> pairs;
   for (const Link& link : cluster.links) {
     for (const std::string& end : {link.from, link.to})
-      if (!names.contains(end)) reader.refuse(fmt::format("a link names {}, which is no host", end));
+      if (!names.contains(end)) reader.refuse(fmt::format("a link names {}, which is no host", shown(end)));
     if (!pairs.insert(std::minmax(link.from, link.to)).second)
       reader.refuse(fmt::format("the link between {} and {} is described twice", link.from, link.to));
   }
@@ -294,11 +323,12 @@ void check(Reader& reader, const Cluster& cluster) {
 
 Result<Cluster> parse_cluster(std::string_view json, std::string_view path) {
   Reader reader(path);
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!root.is_object()) {
-    reader.refuse("it is not a JSON object");
+  const Result<Json> parsed = workload::parse_json(json);
+  if (!parsed.is_ok() || !parsed.value().is_object()) {
+    reader.refuse(parsed.is_ok() ? "it is not a JSON object" : parsed.status().why);
     return reader.status();
   }
+  const Json& root = parsed.value();
   const bool is_preflight = root.contains("asked") && root.contains("findings") && root.contains("hosts") &&
                             root["hosts"].is_array() && root.contains("links") && root["links"].is_array();
   Cluster cluster = is_preflight ? parse_preflight(reader, root) : parse_own(reader, root);

@@ -155,7 +155,7 @@ std::string rows_html(const std::vector<Prediction>& rows) {
         "<td>{:.0f} %</td><td>{:.0f} %</td><td>{:g}</td><td>{}</td></tr>\n",
         row.ranks, row.hosts, row.step_ms, row.step_p5_ms, row.step_p95_ms, 100 * row.efficiency,
         row.bottleneck, 100 * row.link_busy, 100 * row.core_busy, row.calls,
-        bench::size_text(row.bucket_bytes));
+        row.bucket_bytes > 0 ? bench::size_text(row.bucket_bytes) : "none");
   return timeline::table("Predictions",
                          "<th>ranks<th>hosts<th>step in ms<th>5 to 95 %<th>efficiency<th>bottleneck"
                          "<th>busiest link<th>busiest cores<th>calls a step<th>bucket",
@@ -198,6 +198,8 @@ std::string html(const Report& report, std::string_view command) {
       name_html(request.model.name), request.model.compute_ms, request.model.parameters.size(),
       static_cast<double>(request.model.bytes()) / 1e6, name_html(request.cluster.source),
       literal(links_text(request)));
+  if (const std::string note = world_text(request.model); !note.empty())
+    text += "<p id=\"world\">" + literal(note) + "</p>\n";
   text += "<p><code>" + literal(command) + "</code></p>\n";
   text +=
       "<h2>Efficiency</h2>\n<p>What computing alone would take, divided by a step; the band is from the 5th "

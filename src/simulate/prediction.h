@@ -32,7 +32,7 @@ struct Request {
   bool plans = true, cross_step = false;
   std::string algorithm;             // forced; "" = the cost model chooses
   std::string host_order;            // as order_hosts() takes it
-  int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD
+  int64_t fusion_bytes = 128 << 20;  // HOROVOD_FUSION_THRESHOLD; 0 = nothing is fused
   int64_t bucket_bytes = 0;          // RUEDA_PLAN_BUCKET_BYTES; 0 = by the measured latency
   int64_t chunk_bytes = 256 << 10;   // RUEDA_CHUNK_BYTES
   int tuned_steps = 0;               // steps in which buckets are tuned, before those that count
@@ -74,7 +74,7 @@ struct Prediction {
   int steps = 0;
   double calls = 0, messages = 0;       // a step; messages: about which tensors run
   std::vector<StartedCall> last_calls;  // of the last step, in the order in which rank 0 starts them
-  int64_t bucket_bytes = 0;
+  int64_t bucket_bytes = 0;             // 0 = nothing is fused
   int64_t plans_begun = 0;
   std::vector<control::Tuner::News> tuned;    // what was tried in tuned_steps
   std::map<std::string, int64_t> algorithms;  // calls

@@ -101,6 +101,8 @@ Ordered row_of(const Prediction& row, const workload::Model& model) {
 
 // Of the last column.
 std::string means_of(const Request& request, const Prediction& row) {
+  if (row.servers == 0 && row.bucket_bytes == 0)
+    return fmt::format("{:g} calls, none fused, {}", row.calls, kinds_of(row.algorithms));
   if (row.servers == 0)
     return fmt::format("{:g} calls up to {}, {}", row.calls, bench::size_text(row.bucket_bytes),
                        kinds_of(row.algorithms));
@@ -127,6 +129,12 @@ std::string strategy_text(const Servers& servers) {
   return "tensorflow-servers";
 }
 
+std::string world_text(const workload::Model& model) {
+  if (model.world == 0) return {};
+  return fmt::format("the workload is of a job of {}; what a rank computes is taken to be the same here",
+                     model.world == 1 ? "one rank" : fmt::format("{} ranks", model.world));
+}
+
 std::string links_text(const Request& request) {
   const Cluster cluster = as_asked(request);
   const auto rate = [](double bits) { return bench::rate_text(static_cast<int64_t>(bits)); };
@@ -146,10 +154,7 @@ std::string page(const Report& report) {
       fmt::format("{} ({:g} ms a step, {:.1f} MB of gradients) on {}\n{}\n\n", request.model.name,
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
                   request.cluster.source, links_text(request));
-  if (const int world = request.model.world; world > 0)
-    text +=
-        fmt::format("the workload is of a job of {}; what a rank computes is taken to be the same here\n\n",
-                    world == 1 ? "one rank" : fmt::format("{} ranks", world));
+  if (const std::string note = world_text(request.model); !note.empty()) text += note + "\n\n";
   text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
                       "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
                       "slowdown", "buckets");
@@ -189,7 +194,9 @@ std::string json(const Report& report) {
         {"source", request.model.source},
         {"compute_ms", request.model.compute_ms},
         {"bytes", request.model.bytes()},
-        {"tensors", request.model.parameters.size()}}},
+        {"tensors", request.model.parameters.size()},
+        {"world", request.model.world > 0 ? Ordered(request.model.world) : Ordered()},
+        {"note", world_text(request.model)}}},
       {"cluster",
        {{"source", request.cluster.source},
         {"kind", cluster.kind},

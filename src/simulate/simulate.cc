@@ -14,6 +14,7 @@
 #include "simulate/nccl_price.h"
 #include "simulate/quantile.h"
 #include "simulate/runs.h"
+#include "simulate/specs.h"
 
 namespace rueda::simulate {
 namespace {
@@ -58,12 +59,18 @@ Status check_algorithm(const Request& request) {
             fmt::format("--algorithm: {} is none of {}, which NCCL has between \"gpus\"", name,
                         fmt::join(kNcclAlgorithms, ", "))};
   }
-  if (name.empty() || schedule::find_algorithm(Collective::kAllreduce, name) != nullptr) return Status::ok();
+  if (name.empty()) return Status::ok();
+  // Those that sum float32 as it is, somewhere: some are not for one host.
+  const schedule::Topology hosts = schedule::Topology::regular(2, 2);
   std::vector<std::string_view> known;
   for (const schedule::Algorithm& one : schedule::algorithms())
-    if (one.what == Collective::kAllreduce) known.push_back(one.name);
+    if (one.what == Collective::kAllreduce && !one.is_encoded && one.cost_us(allreduce_spec(1), hosts))
+      known.push_back(one.name);
   std::ranges::sort(known);
-  return {Code::kInvalidArgument, fmt::format("--algorithm: {} is none of {}", name, fmt::join(known, ", "))};
+  if (std::ranges::find(known, name) != known.end()) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("--algorithm: {} is none of {}, which sum the gradients of a model", name,
+                      fmt::join(known, ", "))};
 }
 
 // What an alltoall takes while it runs: what each rank gives each other one, in the requests, in the answer,
@@ -138,7 +145,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.step_p95_ms = quantile(run.value().step_ms, 0.95);
   row.efficiency = row.compute_ms / row.step_ms;
   row.steps = request.steps;
-  row.bucket_bytes = one.bucket_bytes;
+  row.bucket_bytes = request.fusion_bytes > 0 ? one.bucket_bytes : 0;
   row.plans_begun = run.value().job.plans_begun;
   row.tuned = run.value().job.tuned;
   const auto a_step = [&](const std::vector<int64_t>& sums) {

@@ -53,6 +53,15 @@ Status OutputFile::failure() const {
   return {Code::kUnavailable, "Cannot write " + path_ + ": " + std::strerror(errno) + "."};
 }
 
+Status check_output(const std::string& path) {
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  // Opening a pipe would wait for a reader, and closing it would tell that reader that all is there.
+  if (fs::exists(there) && !fs::is_regular_file(there) && !fs::is_directory(there)) return Status::ok();
+  OutputFile file;
+  return file.open(path);  // the draft goes with it
+}
+
 Status write_file(const std::string& path, std::string_view text) {
   OutputFile file;
   if (Status status = file.open(path); !status.is_ok()) return status;

@@ -29,6 +29,9 @@ class OutputFile {
   std::string path_, draft_;  // draft_: what is written; path_ itself where it is no regular file
 };
 
+// Whether such a file can be begun, before what may take long. Leaves what is there alone.
+Status check_output(const std::string& path);
+
 // All of a file.
 Status write_file(const std::string& path, std::string_view text);
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "workload/json_text.h"
 #include "workload/model_files.h"
 #include "workload/models.h"
 
@@ -34,6 +35,7 @@ std::string read_head(const json& root, Model& model) {
     *target = text->get<std::string>();
   }
   if (model.name.empty()) return "it has no \"name\"";
+  if (has_control_character(model.name)) return "\"name\" has a control character";
   const auto compute = root.find("compute_ms");
   if (compute == root.end() || !compute->is_number() || compute->get<double>() <= 0 ||
       compute->get<double>() > kMostComputeMs)
@@ -188,9 +190,10 @@ std::string exchanges_text(const std::vector<Exchange>& exchanges) {
 }  // namespace
 
 Result<Model> parse_model(std::string_view text, std::string_view path) {
-  const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Result<json> parsed = parse_json(text);
+  const json root = parsed.is_ok() ? parsed.value() : json();
   Model model;
-  std::string why = root.is_object() ? "" : "it is not a JSON object";
+  std::string why = !parsed.is_ok() ? parsed.status().why : root.is_object() ? "" : "it is not a JSON object";
   for (const auto read : {read_head, read_parameters, read_ready, read_exchanges, read_job})
     if (why.empty()) why = read(root, model);
   if (why.empty()) return model;

@@ -50,6 +50,18 @@ MISSPELT = {
         "rueda status: --wach is no option of rueda status; did you mean --watch? "
         "rueda status --help lists all"
     ),
+    "status --timeout nan": (
+        "rueda status: --timeout: nan is not a number from 0.1 to 60; see rueda status --help"
+    ),
+    "status --interval inf": (
+        "rueda status: --interval: inf is not a number from 0.1 to 3600; see rueda status --help"
+    ),
+    "stacks --timeout -nan": (
+        "rueda stacks: --timeout: -nan is not a number from 0.1 to 60; see rueda stacks --help"
+    ),
+    "agent --join tcp://a:1 --secret-file s --timeout nan": (
+        "rueda agent: --timeout: nan is not a number from 0 to 100000000; see rueda agent --help"
+    ),
     "stacks --foo": "rueda stacks: --foo is no option of rueda stacks; rueda stacks --help lists all",
     "stacks job other": "rueda stacks: other was not expected; see rueda stacks --help",
     "timeline sumary x": (

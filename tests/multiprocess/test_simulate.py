@@ -10,6 +10,15 @@ from typing import Any, Dict, List
 import pytest
 from launch_support import RUEDA
 
+TINY = {
+    "name": "tiny",
+    "source": "",
+    "compute_source": "",
+    "compute_ms": 10,
+    "parameters": [["w", 1000]],
+    "total": 1000,
+}
+
 
 def simulate(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([RUEDA, "simulate", *words], capture_output=True, text=True, timeout=120)
@@ -47,6 +56,28 @@ def test_what_if_changes_what_the_cluster_file_says(tmp_path: Path) -> None:
     assert stretched["efficiency"] > 2 * as_it_is["efficiency"]
 
 
+def test_fusion_0_sends_every_tensor_by_itself() -> None:
+    words = ("--hosts", "2", "--bandwidth", "10gbit", "--steps", "4", "--no-split", "--fusion", "0")
+    for more in ([], ["--no-plans"], ["--tune", "8"]):
+        (row,) = results(*words, *more)
+        assert row["calls"] == 161 and row["bucket_bytes"] == 0, more
+    assert "161 calls, none fused, " in simulate(*words).stdout
+
+
+def test_a_workload_of_a_job_is_told_of_in_every_form(tmp_path: Path) -> None:
+    model, page, report = tmp_path / "w.json", tmp_path / "r.html", tmp_path / "r.json"
+    words = f"--hosts 1 --model {model} --steps 4 --html {page} --json {report}".split()
+    note = "the workload is of a job of 8 ranks; what a rank computes is taken to be the same here"
+    for world in (8, None):
+        model.write_text(json.dumps({**TINY, **({"world": world} if world else {})}))
+        done = simulate(*words)
+        assert done.returncode == 0, done.stderr
+        assert " on 1 host\n" in done.stdout
+        told = json.loads(report.read_text())["workload"]
+        assert (told["world"], told["note"]) == (world, note if world else "")
+        assert (note in done.stdout) == (note in page.read_text()) == (world is not None)
+
+
 def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
     machine = tmp_path / "machine.json"
     machine.write_text(json.dumps({"hosts": 1, "costs": {"submit_us": 2000}}))
@@ -62,7 +93,27 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         ([], "give --cluster FILE, or --hosts N"),
         (["--hosts", "2", "--cluster", "x"], "--cluster and --hosts both say"),
         (["--hosts", "2", "--algorithm", "foo"], "--algorithm: foo is none of "),
-        (["--hosts", "2", "--latency", "nan"], "--latency: "),
+        (["--hosts", "2", "--algorithm", "adasum"], "adasum is none of direct, "),
+        (["--hosts", "2", "--algorithm", "encoded"], "ring, two_level, which sum the gradients of a model"),
+        (["--hosts", "2", "--algorithm", ""], "--algorithm: nothing is given"),
+        (["--hosts", "2", "--latency", "nan"], "--latency: nan is not a number from 0 to 1000000"),
+        (["--hosts", "2", "--step-noise", "nan"], "--step-noise: nan is not a number from 0 to 0.99"),
+        (["--hosts", "2", "--rank-noise", "-nan"], "--rank-noise: -nan is not a number from 0 to 0.99"),
+        (["--hosts", "2", "--dilation", "nan"], "--dilation: nan is not a number"),
+        (["--hosts", "2", "--compute", "inf"], "--compute: inf is not a number"),
+        (["--hosts", "2", "--cycle", "nan"], "--cycle: nan is not a number"),
+        (["--hosts", "2", "--steps", "nan"], "--steps: "),
+        (["--hosts", "2", "--late", "0:nan%"], "--late: "),
+        (["--hosts", "2", "--tiers", "2:nan"], "--tiers: "),
+        (["--hosts", "2", "--bandwidth", "nangbit"], "--bandwidth: "),
+        (["--hosts", "2", "--seed", "-1"], "--seed: -1 is not a whole number from 0 to 1844"),
+        (["--hosts", "2", "--seed", "1" * 23], "--seed: 11111111111111111111111 is not a whole number"),
+        (["--hosts", "2", "--tune", "4", "--no-plans"], "--tune cannot be beside --no-plans: "),
+        (["--hosts", "2", "--tune", "4", "--bucket", "1MiB"], "--tune cannot be beside --bucket"),
+        (["--hosts", "2", "--json", "/tmp/x", "--html", "/tmp/./x"], "--json and --html both write /tmp/"),
+        (["--hosts", "2", "--json", "nosuch", "--html", "./nosuch"], "both write ./nosuch; name two files"),
+        (["--hosts", "2", "--html", "-"], "--html - names no file, and only --json prints"),
+        (["--hosts", "2", "--json", "/tmp/x.rank0.rec"], "is the name of a record file"),
         (["--cluster", "/nowhere.json"], "cannot read /nowhere.json"),
         (["--cluster", "/"], "cannot read /; check the path of the cluster"),
         (["--hosts", "2", "--model", "resnet5"], "unknown model resnet5"),
@@ -71,6 +122,7 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--hosts", "2", "--per-host", "4", "--ranks", "6"], "6 ranks do not fill hosts of 4 ranks"),
         (["--hosts", "2", "--detail", "fine"], "--detail fine is none of auto, message and call"),
         (["--hosts", "2", "--fusion", "much"], "--fusion: "),
+        (["--hosts", "2", "--bucket", "0"], "--bucket: 0 is out of range; give whole bytes from 1 B"),
         (["--hosts", "8", "--tiers", "4:x"], "--tiers: 4:x does not end with a number from 1 to 1000"),
         (["--hosts", "2", "--write-costs", "m.json"], "--write-costs is for --validate"),
         (["--validate", "--hosts", "2"], "--validate measures on this machine, and has no use for --hosts"),
@@ -84,6 +136,46 @@ def test_bad_input_is_answered_in_one_sentence(words: List[str], why: str) -> No
     assert done.stdout == ""
     assert done.stderr.startswith("rueda simulate: ") and done.stderr.count("\n") == 1
     assert why in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_simulated(
+    option: str, tmp_path: Path
+) -> None:
+    for target in (tmp_path / "nowhere" / "r", tmp_path):
+        done = simulate("--hosts", "2", option, str(target))
+        assert done.returncode == 1
+        assert done.stdout == "", "the page comes first where there is one"
+        assert done.stderr.startswith(f"rueda simulate: Cannot write {target}: ")
+        assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays_if_the_request_is_refused_and_two_outputs_may_vanish(tmp_path: Path) -> None:
+    report = tmp_path / "r.json"
+    report.write_text("earlier")
+    assert simulate("--hosts", "2", "--json", str(report), "--late", "9:10%").returncode == 2
+    assert report.read_text() == "earlier" and list(tmp_path.iterdir()) == [report]
+    nothing = ("--json", "/dev/null", "--html", "/dev/null")
+    assert simulate("--hosts", "1", "--steps", "4", *nothing).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "it is empty"),
+        ('{"name": "a"', "it is no JSON at line 1, column 13, where it ends too early"),
+        ('{"name": "a", "name": "b"}', 'an object has the key "name" twice'),
+        (json.dumps({**TINY, "name": "a\nb"}), '"name" has a control character'),
+    ],
+)
+def test_a_workload_that_is_none_is_refused_in_one_sentence(text: str, why: str, tmp_path: Path) -> None:
+    model = tmp_path / "w.json"
+    model.write_text(text)
+    done = simulate("--hosts", "2", "--model", str(model))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"rueda simulate: {model} is not a list of gradients: {why}")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

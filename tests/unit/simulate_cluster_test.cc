@@ -10,6 +10,7 @@ namespace cluster_test {
 
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 Cluster parsed(std::string_view json) {
@@ -64,11 +65,33 @@ TEST(simulate_cluster, what_preflight_has_measured_is_payload_pair_by_pair) {
 TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence) {
   const std::vector<std::pair<const char*, const char*>> files = {
       {"[]", "it is not a JSON object"},
+      {"", "c.json is not a cluster: it is empty;"},
+      {" \n", "it is empty"},
+      {"{\n \"hosts\": 2,\n \"lin", "it is no JSON at line 3, column 6, where it ends too early"},
+      {"{\"hosts\": two}", "it is no JSON at line 1, column 12;"},
+      {R"({"hosts": 1e999})", "it has a number that is too large"},
+      {R"({"hosts": 2, "hosts": 3})", "an object has the key \"hosts\" twice"},
+      {R"({"hosts": [{"name": "a", "rate": "1gbit", "rate": "2gbit"}]})", "the key \"rate\" twice"},
       {"{}", "it has no \"hosts\""},
       {R"({"hosts": 0})", "\"hosts\" is not a number from 1 to 4096"},
       {R"({"hosts": 2.5})", "\"hosts\" is not a whole number"},
       {R"({"hosts": "two"})", "\"hosts\" is neither a number nor a list"},
-      {R"({"hosts": []})", "\"hosts\" is neither a number nor a list"},
+      {R"({"hosts": []})", "\"hosts\" names no host"},
+      {R"({"hosts": [{"name": "a"}], "ranks_per_host": 2})",
+       "\"ranks_per_host\" is for a number of hosts that are alike; write \"ranks\" in each entry"},
+      {R"({"hosts": [{"name": "a\u001b[2J"}]})", "\"name\" has a control character"},
+      {R"({"hosts": [{"name": "a\u009b2J"}]})", "\"name\" has a control character"},
+      {R"({"asked": [], "findings": [], "links": [], "hosts": [{"host": "a\nb"}]})",
+       "\"host\" has a control character"},
+      {R"({"hosts": [{"name": "a"}, {"name": "b", "rate": "0gbit"}]})", "\"rate\" of host b: 0gbit"},
+      {R"({"hosts": 2, "links": [{"hosts": ["host0", "host1"], "rate": "0gbit"}]})",
+       "\"rate\" of the link between host0 and host1: 0gbit"},
+      {R"({"hosts": 2, "links": [{"hosts": ["host0", "x\ny"]}]})",
+       "a link names \"x\\ny\", which is no host"},
+      {R"({"hosts": 2, "a\nb": 1})", "it has an unknown key \"a\\nb\""},
+      {R"({"asked": [], "findings": [], "hosts": [{"host": "a"}, {"host": "b"}],
+          "links": [{"hosts": ["a", "b"], "gbit_per_s": 0}]})",
+       "\"gbit_per_s\" of the link between a and b is not a number from"},
       {R"({"hosts": 2, "lnk": {}})", "it has an unknown key \"lnk\""},
       {R"({"hosts": 2, "link": {"rate": "0gbit"}})", "\"rate\": "},
       {R"({"hosts": 2, "link": {"rate": 25}})", "\"rate\" is not a text"},
@@ -118,8 +141,16 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
     EXPECT_THAT(cluster.status().why, StartsWith("c.json is not a cluster: ")) << json;
     EXPECT_THAT(cluster.status().why, HasSubstr(why)) << json;
     EXPECT_THAT(cluster.status().why, EndsWith("; docs/simulate.md describes the file")) << json;
+    EXPECT_THAT(cluster.status().why, Not(HasSubstr("\n"))) << json;
   }
   EXPECT_THAT(read_cluster("/nowhere.json").status().why, StartsWith("cannot read /nowhere.json"));
+}
+
+TEST(simulate_cluster, objects_that_are_beside_one_another_may_have_the_same_keys) {
+  EXPECT_EQ(parsed(R"({"hosts": [{"name": "a"}, {"name": "b"}], "link": {"rate": "1gbit"},
+                       "links": [{"hosts": ["a", "b"], "rate": "2gbit"}]})")
+                .links.size(),
+            1U);
 }
 
 TEST(simulate_cluster, ports_of_a_token_bucket_have_a_rate_a_burst_and_a_peak) {
