@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "simulate/runs.h"
@@ -100,8 +101,12 @@ TEST(simulate_culprits, what_was_planted_is_named) {
        "cores",
        {"h0", "h1", "h2", "h3"}},
   };
-  int named = 0;
+  // With a sanitizer (tools/run_tests.py) the small ones: the others take the same ways ten times as long.
+  const bool is_short = std::getenv("RUEDA_TEST_PROGRAMS") != nullptr;
+  size_t named = 0, asked = 0;
   for (const Planted& planted : all) {
+    if (is_short && planted.hosts * planted.per_host > 4) continue;
+    ++asked;
     const std::vector<Culprit> found = culprits_of(planted);
     const std::string about = std::string(planted.model) + " on " + std::to_string(planted.hosts) + ": " +
                               planted.change.dump() + " " + planted.kind;
@@ -114,7 +119,8 @@ TEST(simulate_culprits, what_was_planted_is_named) {
     EXPECT_EQ(first.where, planted.where) << about;
     named += first.kind == planted.kind && first.where == planted.where ? 1 : 0;
   }
-  EXPECT_EQ(named, 20);
+  EXPECT_EQ(named, asked);
+  EXPECT_EQ(asked, is_short ? 7 : 20);
 }
 
 TEST(simulate_culprits, nobody_is_named_where_all_are_alike) {
