@@ -1,15 +1,12 @@
 // Learned plans with operations of several process sets on whole engines: nothing is said while they hold,
 // and the results are right.
-#include "engine_job.h"
+#include "plan_worlds.h"
 
 namespace rueda::runtime::plans_sets_test {
 namespace {
 
-struct Wires {
-  Rank ranks = 2;
-  std::string transports;
-  std::string hosts = {};
-};
+using plan_worlds::longest_silence;
+using plan_worlds::Wires;
 
 // Ranks exchange with the ranks beside them in sets of two, as the stages of a pipeline do, and each names
 // its calls by a number of that set; then some of them add a gradient, and at last all of them. Set r + 1 is
@@ -66,26 +63,7 @@ class Stage {
   std::map<int32_t, int64_t> numbers_;
 };
 
-class PlansOfSets : public testing::TestWithParam<Wires> {
- protected:
-  [[nodiscard]] static Rank ranks() { return GetParam().ranks; }
-  Job job_{ranks(), GetParam().transports, GetParam().hosts};
-};
-
-// How many steps in a row a rank says nothing. One that is away for a second ends the plan; then there is
-// something to say for a while.
-template <class Step>
-int longest_silence(Engine& engine, int steps, const Step& step) {
-  int silent = 0, longest = 0;
-  int64_t frames = 0;
-  for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) {
-    step(i);
-    const int64_t now = engine.counters().negotiation_messages;
-    silent = std::exchange(frames, now) == now ? silent + 1 : 0;
-    longest = std::max(longest, silent);
-  }
-  return longest;
-}
+class PlansOfSets : public plan_worlds::PlansOnEngines {};
 
 TEST_P(PlansOfSets, no_word_is_said_once_the_steps_of_a_pipeline_recur) {
   InitOptions options;
@@ -123,11 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, PlansOfSets,
                          testing::Values(Wires{2, "shm,tcp"}, Wires{3, "shm,tcp"}, Wires{4, "shm,tcp"},
                                          Wires{2, "tcp"}, Wires{3, "tcp"}, Wires{4, "tcp"},
                                          Wires{4, "shm,tcp", "aabb"}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "ranks" +
-                                  (info.param.transports == "tcp" ? "_tcp" : "") +
-                                  (info.param.hosts.empty() ? "" : "_hosts");
-                         });
+                         plan_worlds::name_of_world);
 
 }  // namespace
 }  // namespace rueda::runtime::plans_sets_test

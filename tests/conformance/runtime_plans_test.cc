@@ -7,10 +7,13 @@
 #include <random>
 
 #include "../allocations.h"
-#include "engine_job.h"
+#include "plan_worlds.h"
 
 namespace rueda::runtime::plans_test {
 namespace {
+
+using plan_worlds::longest_silence;
+using plan_worlds::Wires;
 
 struct Model {
   std::vector<int64_t> counts;
@@ -79,15 +82,8 @@ std::vector<size_t> in_order(const Model& model) {
   return order;
 }
 
-struct Wires {
-  Rank ranks = 2;
-  std::string transports;
-};
-
-class Plans : public testing::TestWithParam<Wires> {
+class Plans : public plan_worlds::PlansOnEngines {
  protected:
-  [[nodiscard]] static Rank ranks() { return GetParam().ranks; }
-  Job job_{ranks(), GetParam().transports};
   const Model model_{.counts = {10, 70'000, 1, 300, 9000, 0}};
   const Model other_{.counts = {500, 20, 40'000}, .prefix = "h"};
 };
@@ -95,17 +91,7 @@ class Plans : public testing::TestWithParam<Wires> {
 TEST_P(Plans, no_word_is_said_once_steps_recur) {
   job_.run([&](Engine& engine, Rank rank) {
     Trainer trainer(engine, rank, ranks());
-    // A machine so busy that a rank is away for a second ends a plan; then there is something to
-    // say for a while.
-    int silent = 0, longest = 0;
-    int64_t frames = 0;
-    for (int i = 0; i < 300; ++i) {
-      trainer.step(model_, in_order(model_));
-      const int64_t now = engine.counters().negotiation_messages;
-      silent = std::exchange(frames, now) == now ? silent + 1 : 0;
-      longest = std::max(longest, silent);
-    }
-    EXPECT_GE(longest, 50);
+    EXPECT_GE(longest_silence(engine, 300, [&](int) { trainer.step(model_, in_order(model_)); }), 50);
     EXPECT_GE(engine.counters().plans, 1);
     EXPECT_GT(engine.counters().planned_batches, 0);
   });
@@ -170,15 +156,7 @@ class Mixture {
 TEST_P(Plans, no_word_is_said_whatever_collectives_and_numbered_names_recur) {
   job_.run([&](Engine& engine, Rank rank) {
     Mixture mixture(engine, rank, ranks());
-    int silent = 0, longest = 0;
-    int64_t frames = 0;
-    for (int i = 0; i < 300 && !HasFailure(); ++i) {
-      mixture.step();
-      const int64_t now = engine.counters().negotiation_messages;
-      silent = std::exchange(frames, now) == now ? silent + 1 : 0;
-      longest = std::max(longest, silent);
-    }
-    EXPECT_GE(longest, 50);
+    EXPECT_GE(longest_silence(engine, 300, [&](int) { mixture.step(); }), 50);
     EXPECT_GT(engine.counters().planned_batches, 0);
   });
 }
@@ -303,10 +281,7 @@ TEST_P(Plans, joining_and_leaving_end_a_plan_in_good_order) {
 INSTANTIATE_TEST_SUITE_P(Worlds, Plans,
                          testing::Values(Wires{2, "shm,tcp"}, Wires{3, "shm,tcp"}, Wires{2, "tcp"},
                                          Wires{3, "tcp"}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.ranks) + "ranks" +
-                                  (info.param.transports == "tcp" ? "_tcp" : "");
-                         });
+                         plan_worlds::name_of_world);
 
 }  // namespace
 }  // namespace rueda::runtime::plans_test
