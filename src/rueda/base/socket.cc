@@ -150,6 +150,14 @@ SocketAddress own_address(int fd) {
   return mine;
 }
 
+ucred peer_process(int connected_fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connected_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
+  return peer;
+}
+
 bool is_same_host(int connected_fd) {
   const std::string mine = own_address(connected_fd).ip();
   return !mine.empty() && mine == peer_address(connected_fd).ip();

@@ -34,6 +34,9 @@ bool is_ip_literal(const std::string& host);
 
 SocketAddress own_address(int fd);    // of size 0: the socket has none
 bool is_same_host(int connected_fd);  // TCP: both ends have the same address
+// The process at the other end of a UNIX socket: its pid is 0 in another pid namespace; its uid is -1 if
+// Linux does not say.
+ucred peer_process(int connected_fd);
 
 // All sockets made here are non-blocking, closed on exec, and closed in forked children.
 

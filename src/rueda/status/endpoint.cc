@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/socket.h"
 #include "rueda/base/thread.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/status/folder.h"
@@ -55,10 +56,8 @@ Result<UniqueFd> listen_at(const std::string& path) {
 }
 
 bool is_same_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == geteuid() || peer.uid == 0);
+  const uid_t uid = peer_process(fd).uid;
+  return uid == geteuid() || uid == 0;
 }
 
 class SocketEndpoint final : public Endpoint {

@@ -17,6 +17,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/process.h"
+#include "rueda/base/socket.h"
 
 namespace rueda::status {
 namespace {
@@ -40,15 +41,6 @@ Result<UniqueFd> connect_to(const std::string& path) {
     return status;
   }
   return fd;
-}
-
-// The process that listens at the other end; its uid is -1 if Linux does not say.
-ucred listener_of(const UniqueFd& fd) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
-  return peer;
 }
 
 }  // namespace
@@ -113,13 +105,13 @@ std::string socket_name() {
 
 int pid_behind(const std::string& socket) {
   const Result<UniqueFd> fd = connect_to(socket);
-  return fd.is_ok() ? listener_of(fd.value()).pid : 0;
+  return fd.is_ok() ? peer_process(fd.value().get()).pid : 0;
 }
 
 Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what) {
   Result<UniqueFd> fd = connect_to(socket);
   if (!fd.is_ok()) return fd;
-  if (listener_of(fd.value()).uid != geteuid())
+  if (peer_process(fd.value().get()).uid != geteuid())
     return Status(Code::kPermissionDenied, "the process behind " + socket + " belongs to another user.");
   const std::string request = what + "\n";
   if (send(fd.value().get(), request.data(), request.size(), MSG_NOSIGNAL) !=
@@ -132,7 +124,7 @@ Result<Reply> ask(const std::string& socket, const std::string& what, int timeou
   const Result<UniqueFd> fd = begin_to_ask(socket, what);
   if (!fd.is_ok()) return fd.status();
   const Deadline deadline = Deadline::after(timeout_ms * kMillisecond);
-  Reply reply{.text = {}, .pid = listener_of(fd.value()).pid};
+  Reply reply{.text = {}, .pid = peer_process(fd.value().get()).pid};
   while (reply.text.size() <= max_bytes) {
     pollfd polled{.fd = fd.value().get(), .events = POLLIN, .revents = 0};
     const int ready = poll(&polled, 1, deadline.timeout_ms());

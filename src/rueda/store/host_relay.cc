@@ -3,8 +3,6 @@
 // client, because a client waits for its reply.
 #include "rueda/store/host_relay.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +17,9 @@
 #include <utility>
 
 #include "rueda/base/thread.h"
+#include "rueda/store/event_poll.h"
 #include "rueda/store/hex.h"
+#include "rueda/store/outgoing.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kMaxRelayStrangers = 256;  // all ranks of a host may come at once
 constexpr size_t kNameBytes = 16;           // of the digest in the name of the socket
-constexpr uint32_t kListenerId = 0, kWakeId = 1, kUpstreamId = 2, kFirstClient = 3;
+constexpr uint32_t kListenerId = 1, kUpstreamId = 2, kFirstClient = 3;  // 0: EventPoll::kWakeId
 
 // Nobody can tell from the name which job it is, and nobody without the secret knows it before.
 SocketAddress relay_address(const TcpSite& site) {
@@ -39,30 +39,9 @@ SocketAddress relay_address(const TcpSite& site) {
 }
 
 Status vet_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid())
-    return Status::ok();
+  if (peer_process(fd).uid == geteuid()) return Status::ok();
   return {Code::kUnavailable, "the relay of this host belongs to another user"};
 }
-
-// Bytes on their way to a socket that may be full.
-struct Outgoing {
-  Bytes bytes;
-  size_t sent = 0;
-
-  bool flush(int fd) {
-    while (sent < bytes.size()) {
-      const ssize_t count = send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-      sent += static_cast<size_t>(count);
-    }
-    bytes.clear();
-    sent = 0;
-    return true;
-  }
-};
 
 struct RelayClient {
   UniqueFd fd;
@@ -82,29 +61,17 @@ class Relay final : public HostRelay {
   }
   ~Relay() override {
     is_stopping_ = true;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+    poll_.wake();
   }  // thread_ joins
 
   Status start() {
-    epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!epoll_.is_open() || !wake_.is_open() ||
-        !watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
-        !watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId) ||
-        !watch(EPOLL_CTL_ADD, upstream_.get(), EPOLLIN, kUpstreamId))
+    if (!poll_.open() || !poll_.watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
+        !poll_.watch(EPOLL_CTL_ADD, upstream_.get(), EPOLLIN, kUpstreamId))
       return {Code::kUnavailable, std::string("cannot relay to the store: ") + std::strerror(errno)};
     return start_thread(thread_, "the relay to the store", [this] { run(); });
   }
 
  private:
-  bool watch(int operation, int fd, uint32_t events, uint32_t id) const {
-    epoll_event event{};
-    event.events = events;
-    event.data.u32 = id;
-    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
-  }
-
   void run() {
     pthread_setname_np(pthread_self(), "rueda-relay");
     std::array<epoll_event, 64> events{};
@@ -112,19 +79,19 @@ class Relay final : public HostRelay {
     while (is_up && !is_stopping_) {
       const int timeout =
           strangers_.empty() ? -1 : clients_.at(strangers_.front()).stranger_until.timeout_ms();
-      const int ready = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+      const int ready = poll_.wait(events, timeout);
       for (int i = 0; i < ready && is_up && !is_stopping_; ++i) {
-        const uint32_t id = events[static_cast<size_t>(i)].data.u32;
+        const auto id = static_cast<uint32_t>(events[static_cast<size_t>(i)].data.u64);
         if (id == kListenerId)
           accept_some();
         else if (id == kUpstreamId)
           is_up = receive_from_store();
-        else if (id != kWakeId)
+        else if (id != EventPoll::kWakeId)
           serve(id, events[static_cast<size_t>(i)].events);
       }
       is_up = is_up && upstream_out_.flush(upstream_.get()) &&
-              watch(EPOLL_CTL_MOD, upstream_.get(),
-                    upstream_out_.bytes.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, kUpstreamId);
+              poll_.watch(EPOLL_CTL_MOD, upstream_.get(),
+                          upstream_out_.is_empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, kUpstreamId);
       while (!strangers_.empty() && clients_.at(strangers_.front()).stranger_until.is_past())
         drop(strangers_.front());
     }
@@ -143,7 +110,7 @@ class Relay final : public HostRelay {
       if (strangers_.size() >= kMaxRelayStrangers) drop(strangers_.front());
       if (clients_.size() >= kMaxRelayed || !vet_user(fd.get()).is_ok()) continue;
       const uint32_t id = next_id_++;
-      if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
+      if (!poll_.watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
       RelayClient client;
       client.fd = std::move(fd);
       client.handshake = Handshake::server(site_.secret, accepted_, site_.release);
@@ -172,7 +139,8 @@ class Relay final : public HostRelay {
 
   bool send_to(uint32_t id, RelayClient& client) {
     if (!client.out.flush(client.fd.get())) return false;
-    return watch(EPOLL_CTL_MOD, client.fd.get(), client.out.bytes.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, id);
+    return poll_.watch(EPOLL_CTL_MOD, client.fd.get(), client.out.is_empty() ? EPOLLIN : EPOLLIN | EPOLLOUT,
+                       id);
   }
 
   bool receive_from(uint32_t id, RelayClient& client) {
@@ -244,7 +212,7 @@ class Relay final : public HostRelay {
   std::map<uint32_t, RelayClient> clients_;
   std::list<uint32_t> strangers_;  // oldest first
   uint32_t next_id_ = kFirstClient;
-  UniqueFd epoll_, wake_;
+  EventPoll poll_;
   std::atomic<bool> is_stopping_{false};
   std::jthread thread_;  // the last member, so it joins before anything it uses is destroyed
 };

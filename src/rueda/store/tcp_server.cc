@@ -5,8 +5,6 @@
 // a connection of its own. A get that must wait is parked until its key is set, or until the time is over
 // that its client gives it.
 #include <fcntl.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,8 +21,10 @@
 
 #include "rueda/base/refusal_log.h"
 #include "rueda/base/thread.h"
+#include "rueda/store/event_poll.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/outgoing.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
@@ -37,16 +37,14 @@ constexpr Nanos kAcceptPause = 100 * kMillisecond;  // if descriptors run out an
 constexpr Nanos kLongestPark = 3'600 * kSecond;
 
 using ConnectionId = uint64_t;
-constexpr ConnectionId kListenerId = 0;
-constexpr ConnectionId kWakeId = 1;
+constexpr ConnectionId kListenerId = 1, kFirstConnection = 2;  // 0: EventPoll::kWakeId
 
 struct Connection {
   UniqueFd fd;
   std::optional<Handshake> handshake;  // empty once the peer has proved itself
   Deadline stranger_until = Deadline::at(0);
   Bytes in;
-  Bytes out;
-  size_t sent = 0;      // of out
+  Outgoing out;
   std::string awaited;  // key of a parked get, otherwise empty
   Nanos parked_until = 0;
   uint32_t events = EPOLLIN;
@@ -73,15 +71,11 @@ class Server final : public StoreServer {
 
   ~Server() override {
     is_stopping_ = true;
-    wake();
+    poll_.wake();
   }  // thread_ joins
 
   Status start() {
-    epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!epoll_.is_open() || !wake_.is_open() ||
-        !watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
-        !watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId))
+    if (!poll_.open() || !poll_.watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId))
       return {Code::kUnavailable, "cannot serve the store at " + url() + ": " + std::strerror(errno)};
     return start_thread(thread_, "the store", [this] { run(); });
   }
@@ -93,7 +87,7 @@ class Server final : public StoreServer {
       const std::scoped_lock lock(mutex_);
       puts_.emplace_back(std::move(key), std::move(value));
     }
-    wake();
+    poll_.wake();
   }
   [[nodiscard]] std::string last_refusal() const override {
     const std::scoped_lock lock(mutex_);
@@ -105,22 +99,17 @@ class Server final : public StoreServer {
   }
 
  private:
-  void wake() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
-  }
-
   // Everything below is for the server thread only.
   void run() {
     pthread_setname_np(pthread_self(), "rueda-store");
     std::array<epoll_event, 256> events{};
     while (!is_stopping_) {
-      const int ready = epoll_wait(epoll_.get(), events.data(), events.size(), next_timeout_ms());
+      const int ready = poll_.wait(events, next_timeout_ms());
       for (int i = 0; i < ready && !is_stopping_; ++i) {
         const ConnectionId id = events[static_cast<size_t>(i)].data.u64;
         if (id == kListenerId)
           accept_some();
-        else if (id == kWakeId)
+        else if (id == EventPoll::kWakeId)
           carry_out_puts();
         else
           serve(id, events[static_cast<size_t>(i)].events);
@@ -131,16 +120,8 @@ class Server final : public StoreServer {
     }
   }
 
-  bool watch(int operation, int fd, uint32_t events, ConnectionId id) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = id;
-    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
-  }
-
   void carry_out_puts() {
-    uint64_t wakes = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_.get(), &wakes, sizeof(wakes));
+    poll_.end_of_wake();
     std::vector<std::pair<std::string, std::string>> puts;
     {
       const std::scoped_lock lock(mutex_);
@@ -170,7 +151,7 @@ class Server final : public StoreServer {
       }
       if (strangers_.size() >= kMaxStrangers) close_connection(strangers_.front());
       const ConnectionId id = next_id_++;
-      if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
+      if (!poll_.watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
       Connection connection;
       connection.fd = std::move(fd);
       connection.handshake = Handshake::server(secret_, accepted_, release_);
@@ -184,13 +165,13 @@ class Server final : public StoreServer {
   void on_no_descriptor() {
     if (!strangers_.empty()) return close_connection(strangers_.front());
     accept_again_ = Deadline::after(kAcceptPause);
-    watch(EPOLL_CTL_MOD, listener_.get(), 0, kListenerId);
+    poll_.watch(EPOLL_CTL_MOD, listener_.get(), 0, kListenerId);
   }
 
   void resume_accepting() {
     if (!accept_again_ || !accept_again_->is_past()) return;
     accept_again_.reset();
-    watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN, kListenerId);
+    poll_.watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN, kListenerId);
   }
 
   void close_late_strangers() {
@@ -241,7 +222,7 @@ class Server final : public StoreServer {
       const ConnectionId id = parks_.begin()->second;
       Connection& connection = connections_.at(id);
       unpark(connection, id);
-      connection.out = encode(Reply{.code = Code::kTimeout, .text = ""});
+      connection.out.bytes = encode(Reply{.code = Code::kTimeout, .text = ""});
       if (flush(connection)) rearm(id, connection);
     }
   }
@@ -270,7 +251,7 @@ class Server final : public StoreServer {
   bool shake_hands(ConnectionId id, Connection& connection) {
     const Result<size_t> taken = connection.handshake->feed(connection.in);
     const Bytes out = connection.handshake->take_output();
-    connection.out.insert(connection.out.end(), out.begin(), out.end());
+    connection.out.bytes.insert(connection.out.bytes.end(), out.begin(), out.end());
     if (!taken.is_ok()) {
       refusals_.warn("the store at " + url(), taken.status());
       {
@@ -301,7 +282,8 @@ class Server final : public StoreServer {
     }
     connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(used));
     // Each client has at most one reply under way, unless the relay is faulty.
-    return connection.out.size() <= (connection.behind.size() + 1) * (kLengthBytes + kMaxStoreMessageBytes);
+    return connection.out.bytes.size() <=
+           (connection.behind.size() + 1) * (kLengthBytes + kMaxStoreMessageBytes);
   }
 
   // False: the relay is faulty. A faulty client is closed, and the relay told.
@@ -322,14 +304,14 @@ class Server final : public StoreServer {
     connection.in.insert(connection.in.end(), frame.bytes.begin(), frame.bytes.end());
     if (answer_commands(client, connection)) return true;
     close_connection(client);
-    append_frames(relay.out, frame.client, {});
+    append_frames(relay.out.bytes, frame.client, {});
     return true;
   }
 
   // Commands are taken one at a time, and none while a reply is unsent or a get is parked. So a client that
   // does not read cannot make the server keep more than one reply.
   bool answer_commands(ConnectionId id, Connection& connection) {
-    while (!connection.handshake && connection.out.empty() && connection.awaited.empty()) {
+    while (!connection.handshake && connection.out.is_empty() && connection.awaited.empty()) {
       const Result<size_t> whole = message_bytes(connection.in);
       if (!whole.is_ok()) return false;
       if (whole.value() == 0 || connection.in.size() < whole.value()) return true;
@@ -339,7 +321,7 @@ class Server final : public StoreServer {
       connection.in.erase(connection.in.begin(),
                           connection.in.begin() + static_cast<ptrdiff_t>(whole.value()));
       if (const std::optional<Reply> reply = perform(id, connection, command.value()))
-        connection.out = encode(*reply);
+        connection.out.bytes = encode(*reply);
       if (!flush(connection)) return false;
     }
     // The protocol allows one command at a time. A client that sends more than another message is faulty.
@@ -392,7 +374,7 @@ class Server final : public StoreServer {
       Connection& connection = connections_.at(id);
       parks_.erase({connection.parked_until, id});
       connection.awaited.clear();
-      connection.out = encode(Reply{.text = value});
+      connection.out.bytes = encode(Reply{.text = value});
       // A waiting client that has gone is noticed at its own next event. Closing it here could close the
       // connection that is being served.
       if (flush(connection)) rearm(id, connection);
@@ -406,21 +388,10 @@ class Server final : public StoreServer {
   }
 
   bool flush(Connection& connection) {
-    if (connection.is_behind_relay()) {
-      if (!connection.out.empty())
-        append_frames(connections_.at(connection.via).out, connection.number, connection.out);
-      connection.out.clear();
-      return true;
-    }
-    while (connection.sent < connection.out.size()) {
-      const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.sent,
-                                connection.out.size() - connection.sent, MSG_NOSIGNAL);
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-      connection.sent += static_cast<size_t>(sent);
-    }
-    connection.out.clear();
-    connection.sent = 0;
+    if (!connection.is_behind_relay()) return connection.out.flush(connection.fd.get());
+    if (!connection.out.is_empty())
+      append_frames(connections_.at(connection.via).out.bytes, connection.number, connection.out.bytes);
+    connection.out.bytes.clear();
     return true;
   }
 
@@ -429,10 +400,10 @@ class Server final : public StoreServer {
       Connection& relay = connections_.at(connection.via);
       return flush(relay) && rearm(connection.via, relay);
     }
-    const uint32_t events = connection.out.empty() ? EPOLLIN : EPOLLOUT;
+    const uint32_t events = connection.out.is_empty() ? EPOLLIN : EPOLLOUT;
     if (events == connection.events) return true;
     connection.events = events;
-    return watch(EPOLL_CTL_MOD, connection.fd.get(), events, id);
+    return poll_.watch(EPOLL_CTL_MOD, connection.fd.get(), events, id);
   }
 
   UniqueFd listener_;
@@ -452,11 +423,11 @@ class Server final : public StoreServer {
   std::list<ConnectionId> strangers_;                // oldest first
   std::multimap<std::string, ConnectionId> parked_;  // gets that wait for a key
   std::set<std::pair<Nanos, ConnectionId>> parks_;   // the same, by when their time is over
-  ConnectionId next_id_ = kWakeId + 1;
+  ConnectionId next_id_ = kFirstConnection;
   RefusalLog refusals_;
   std::optional<Deadline> accept_again_;
 
-  UniqueFd epoll_, wake_;
+  EventPoll poll_;
   std::atomic<bool> is_stopping_{false};
   std::jthread thread_;  // the last member, so it joins before anything it uses is destroyed
 };

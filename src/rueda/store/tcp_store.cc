@@ -225,17 +225,16 @@ Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
                                                   HandshakeOutcome& refused) {
   const Deadline soon = earlier(deadline, Deadline::after(kRelayAnswers));
-  Result<UniqueFd> listener = bind_host_relay(site);
-  if (listener.is_ok()) {
+  std::unique_ptr<HostRelay> mine;  // null: another process relays
+  if (Result<UniqueFd> listener = bind_host_relay(site); listener.is_ok()) {
     Result<UniqueFd> upstream = dial_once(site, kRelayChannel, deadline, refused);
     if (!upstream.is_ok()) return upstream.status();
     Result<std::unique_ptr<HostRelay>> relay =
         serve_host_relay(site, std::move(listener).value(), std::move(upstream).value());
     if (!relay.is_ok()) return dial_tcp_store_once(site, deadline, refused);
-    Result<std::unique_ptr<Store>> joined = join_relay(site, std::move(relay).value(), soon);
-    return joined.is_ok() ? std::move(joined) : dial_tcp_store_once(site, deadline, refused);
+    mine = std::move(relay).value();
   }
-  Result<std::unique_ptr<Store>> joined = join_relay(site, nullptr, soon);
+  Result<std::unique_ptr<Store>> joined = join_relay(site, std::move(mine), soon);
   return joined.is_ok() ? std::move(joined) : dial_tcp_store_once(site, deadline, refused);
 }
 

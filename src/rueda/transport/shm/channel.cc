@@ -48,9 +48,8 @@ ShmChannel::~ShmChannel() { leave(); }
 // If a rank is killed, its forked data loaders hold its socket open. Then only its process tells that
 // it is gone.
 void ShmChannel::see_process() {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  const ucred peer = peer_process(socket_.get());
+  if (peer.uid == static_cast<uid_t>(-1)) return;
   if (const Status seen = around_.processes.see(name_.peer, peer.pid); !seen.is_ok()) lose(seen);
 }
 

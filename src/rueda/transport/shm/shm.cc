@@ -15,6 +15,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "rueda/base/socket.h"
 #include "rueda/transport/connector.h"
 #include "rueda/transport/shm/board.h"
 #include "rueda/transport/shm/channel.h"
@@ -67,9 +68,7 @@ std::string doorbell_of(std::string_view socket_name) { return std::string(socke
 // Admits only processes of this user. The secret proves the job; this check already keeps other users of
 // the host out.
 Status vet_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
+  if (peer_process(fd).uid != geteuid())
     return {Code::kPermissionDenied, "the peer on this host belongs to another user."};
   return Status::ok();
 }
