@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -339,12 +336,10 @@ Result<Cluster> parse_cluster(std::string_view json, std::string_view path) {
 }
 
 Result<Cluster> read_cluster(const std::string& path) {
-  std::ifstream file(path);
-  std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error))
+  const std::optional<std::string> text = workload::read_text(path);
+  if (!text)
     return Status(Code::kInvalidArgument, fmt::format("cannot read {}; check the path of the cluster", path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return parse_cluster(text, path);
+  return parse_cluster(*text, path);
 }
 
 }  // namespace rueda::simulate

@@ -52,14 +52,13 @@ std::string bottleneck_of(const Prediction& row) {
 
 Status check_algorithm(const Request& request) {
   const std::string& name = request.algorithm;
+  if (name.empty()) return Status::ok();
   if (!request.cluster.gpus.empty()) {
-    if (name.empty() || std::ranges::find(kNcclAlgorithms, name) != kNcclAlgorithms.end())
-      return Status::ok();
+    if (std::ranges::find(kNcclAlgorithms, name) != kNcclAlgorithms.end()) return Status::ok();
     return {Code::kInvalidArgument,
             fmt::format("--algorithm: {} is none of {}, which NCCL has between \"gpus\"", name,
                         fmt::join(kNcclAlgorithms, ", "))};
   }
-  if (name.empty()) return Status::ok();
   // Those that sum float32 as it is, somewhere: some are not for one host.
   const schedule::Topology hosts = schedule::Topology::regular(2, 2);
   std::vector<std::string_view> known;

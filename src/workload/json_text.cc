@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -22,6 +25,13 @@ std::string fault_of(const json::exception& error) {
 }
 
 }  // namespace
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::error_code error;
+  if (!file || std::filesystem::is_directory(path, error)) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
 
 Result<json> parse_json(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)

@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -235,13 +232,11 @@ Result<Model> find_model(const std::string& name_or_path) {
     return Status(Code::kInvalidArgument,
                   fmt::format("unknown model {}; choose one of {}, or give the path of a .json file",
                               name_or_path, fmt::join(model_names(), ", ")));
-  std::ifstream file(name_or_path);
-  std::error_code error;
-  if (!file || std::filesystem::is_directory(name_or_path, error))
+  const std::optional<std::string> text = read_text(name_or_path);
+  if (!text)
     return Status(Code::kInvalidArgument,
                   fmt::format("cannot read {}; check the path of the model", name_or_path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return parse_model(text, name_or_path);
+  return parse_model(*text, name_or_path);
 }
 
 }  // namespace rueda::workload

@@ -86,17 +86,17 @@ std::string name_first_pod(const Environment& env, const World& world) {
 
 // kPmi and kPmix are decided already; this decides the rest.
 Result<World> settle(const Environment& env, World world) {
+  // Others may come to an elastic job, on other hosts too. Whether a view lies on one host is asked for each
+  // view.
+  const bool may_grow = env.has("RUEDA_ELASTIC_UID") && env.has("RUEDA_STORE");
   if (world.size == 1) {
     world.local_rank = 0;
     world.local_size = 1;
     world.method = World::Method::kNone;
-    // One rank alone meets nobody, but in an elastic job others may come.
-    if (!env.has("RUEDA_ELASTIC_UID") || !env.has("RUEDA_STORE")) return world;
+    if (!may_grow) return world;
   }
-  // Ranks of an elastic job may come on other hosts; whether a view lies on one host is asked for each view.
-  const bool may_spread = env.has("RUEDA_ELASTIC_UID") && env.has("RUEDA_STORE");
   const bool is_one_host = world.size > 0 && world.local_size == world.size;
-  if (is_one_host && !may_spread) world.seed_host = "127.0.0.1";
+  if (is_one_host && !may_grow) world.seed_host = "127.0.0.1";
   if (env.has("RUEDA_STORE")) {
     world.url = env.text("RUEDA_STORE");
     if (const auto url = parse_store_url(world.url); !url.is_ok()) return url.status();
