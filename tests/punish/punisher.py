@@ -85,11 +85,13 @@ class Punisher:
         self._sleep(fault.pause)
         self._await("the end of those that are to leave", lambda: not self._is_one_leaving())
         self._job.spread()
-        self._await(
-            f"{needed} members for fault {fault.number} ({fault.kind})",
-            lambda: len(self._staying()) >= needed,
-        )
-        members = self._staying()
+        members: list[Process] = []  # as one look saw them: at the next one they may be others, or none
+
+        def is_enough() -> bool:
+            members[:] = self._staying()
+            return len(members) >= needed
+
+        self._await(f"{needed} members for fault {fault.number} ({fault.kind})", is_enough)
         scene = self._job.records.scene
         view, known, began = scene.view, (len(scene.commits), len(scene.losses)), time.monotonic()
         oldest = min(members, key=lambda one: one.started)
