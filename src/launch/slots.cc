@@ -27,6 +27,7 @@ void Slots::lose(const std::string& host) {
 void Slots::rest(const std::string& name, Nanos now) {
   Host* const host = find(name);
   if (host == nullptr || host->rests_until > now) return;
+  if (now - host->rests_until >= kCutRest) host->cuts = 0;
   host->rests_until = now + std::min(kLongestCutRest, kCutRest << std::min(host->cuts++, 4));
 }
 
@@ -76,8 +77,8 @@ Nanos Slots::next(Nanos now) const {
   for (const Host& host : hosts_)
     for (int i = 0; i < host.offered && !host.is_lost; ++i) {
       const Slot& slot = host.slots[static_cast<size_t>(i)];
-      if (!slot.is_taken && slot.rests_until > now && (next == 0 || slot.rests_until < next))
-        next = slot.rests_until;
+      const Nanos rested = std::max(slot.rests_until, host.rests_until);
+      if (!slot.is_taken && rested > now && (next == 0 || rested < next)) next = rested;
     }
   return next;
 }

@@ -63,6 +63,7 @@ TEST(Slots, a_host_whose_network_is_cut_rests_as_a_whole_for_a_minute_then_two_a
     ASSERT_TRUE(elsewhere);
     EXPECT_EQ(elsewhere->host, "b");
     EXPECT_FALSE(slots.take(now + minutes * 60 * kSecond - 1));
+    EXPECT_EQ(slots.next(now), now + minutes * 60 * kSecond);
     now += minutes * 60 * kSecond;
     const auto again = slots.take(now);
     ASSERT_TRUE(again) << minutes;
@@ -70,6 +71,24 @@ TEST(Slots, a_host_whose_network_is_cut_rests_as_a_whole_for_a_minute_then_two_a
     slots.end(*again, false, 0, now);
     slots.end(*elsewhere, false, 0, now);
   }
+}
+
+TEST(Slots, a_host_that_was_not_cut_for_a_minute_is_sound_again) {
+  Slots slots;
+  slots.offer({{"a", 1}});
+  Nanos now = 0;
+  for (int cut = 0; cut < 6; ++cut) {
+    slots.rest("a", now);
+    EXPECT_FALSE(slots.take(now + kCutRest - 1));
+    now += kCutRest;
+    const auto place = slots.take(now);
+    ASSERT_TRUE(place) << cut;
+    slots.end(*place, false, 0, now);
+    now += kCutRest;
+  }
+  slots.rest("a", now);
+  slots.rest("a", now + 2 * kCutRest - 1) /* just before the minute is over */;
+  EXPECT_EQ(slots.next(now + 2 * kCutRest - 1), now + 4 * kCutRest - 1);
 }
 
 TEST(Slots, a_process_that_ended_well_leaves_a_slot_that_does_not_rest) {
