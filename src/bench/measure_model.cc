@@ -173,6 +173,7 @@ Status replay_row(const Context& context, const Model& model, const AllTimes& ti
              {"steps", times.us.size()},
              {"compute_ms", compute_ms},
              {"step_ms", step_ms},
+             {"step_mean_ms", summary.mean / 1e3},
              {"step_min_ms", summary.min / 1e3},
              {"step_max_ms", summary.max / 1e3},
              {"exposed_ms", std::max(0.0, step_ms - compute_ms)},

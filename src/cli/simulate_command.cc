@@ -9,6 +9,7 @@
 #include "cli/number_checks.h"
 #include "cli/parse_error.h"
 #include "cli/simulate_misuse.h"
+#include "cli/simulate_progress.h"
 #include "cli/words.h"
 #include "simulate/simulate.h"
 #include "simulate/validate.h"
@@ -355,7 +356,11 @@ int simulate_command(const Arguments& arguments) {
     return is_usage_error(status) ? refuse(status.why) : ended(status);
   }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
-  const Result<simulate::Report> report = simulate::simulate(request);
+  const Result<simulate::Report> report = [&] {
+    SimulateProgress progress;
+    request.watch = [&](const simulate::Progress& now) { progress.show(now); };
+    return simulate::simulate(request);
+  }();
   if (!report.is_ok()) return refuse(report.status().why);
   Status status = show(raw.json, simulate::page(report.value()), simulate::json(report.value()));
   if (status.is_ok() && !raw.html.empty())

@@ -97,7 +97,7 @@ CallPrices::CallPrices(const Layout& layout, const Costs& costs, const CallOptio
 }
 
 const CallPrice& CallPrices::of(const schedule::Spec& spec) {
-  const auto [at, is_new] = known_.try_emplace({spec.what, spec.count});
+  const auto [at, is_new] = known_.try_emplace(key_of(spec));
   if (!is_new) return at->second;
   if (!layout_.gpus.empty())
     at->second = price_by_nccl(spec);
@@ -107,7 +107,7 @@ const CallPrice& CallPrices::of(const schedule::Spec& spec) {
 }
 
 std::shared_ptr<const TrafficPlan> CallPrices::plan_of(const schedule::Spec& spec) {
-  std::shared_ptr<const TrafficPlan>& plan = plans_[{spec.what, spec.count}];
+  std::shared_ptr<const TrafficPlan>& plan = plans_[key_of(spec)];
   if (!plan) plan = build(algorithm_for(spec), spec);
   return plan;
 }
@@ -120,9 +120,10 @@ const schedule::Algorithm& CallPrices::algorithm_for(const schedule::Spec& spec)
 
 std::shared_ptr<const TrafficPlan> CallPrices::build(const schedule::Algorithm& algorithm,
                                                      const schedule::Spec& spec) const {
+  const schedule::Topology topology = schedule::tuned_for(spec, layout_.topology);
   std::vector<schedule::Schedule> schedules;
   for (Rank rank = 0; rank < layout_.topology.size(); ++rank) {
-    schedules.push_back(algorithm.build(spec, layout_.topology, rank));
+    schedules.push_back(algorithm.build(spec, topology, rank));
     schedules.back().name = algorithm.name;
   }
   return std::make_shared<const TrafficPlan>(spec, std::move(schedules));
@@ -131,7 +132,7 @@ std::shared_ptr<const TrafficPlan> CallPrices::build(const schedule::Algorithm& 
 // About as many messages as all ranks send.
 size_t CallPrices::messages_of(const schedule::Algorithm& algorithm, const schedule::Spec& spec) const {
   const auto is_send = [](const schedule::Step& step) { return step.kind == schedule::StepKind::kSend; };
-  const schedule::Schedule one = algorithm.build(spec, layout_.topology, 0);
+  const schedule::Schedule one = algorithm.build(spec, schedule::tuned_for(spec, layout_.topology), 0);
   return static_cast<size_t>(std::ranges::count_if(one.steps, is_send)) * layout_.topology.host_of.size();
 }
 

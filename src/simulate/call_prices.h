@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "rueda/schedule/algorithm.h"
@@ -52,8 +53,10 @@ class CallPrices {
   Costs costs_;
   CallOptions options_;
   std::unique_ptr<CallPrices> fewer_;  // where a call has too many messages
-  std::map<std::pair<Collective, int64_t>, CallPrice> known_;
-  std::map<std::pair<Collective, int64_t>, std::shared_ptr<const schedule::TrafficPlan>> plans_;
+  using Key = std::tuple<Collective, int64_t, CallTuning>;
+  [[nodiscard]] static Key key_of(const schedule::Spec& spec) { return {spec.what, spec.count, spec.tuning}; }
+  std::map<Key, CallPrice> known_;
+  std::map<Key, std::shared_ptr<const schedule::TrafficPlan>> plans_;
 };
 
 schedule::CoreCosts core_costs(const Layout& layout, const Costs& costs);

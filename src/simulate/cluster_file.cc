@@ -81,13 +81,16 @@ class Reader {
   Status status_;
 };
 
-// As it is, but without what a terminal would obey.
-std::string shown(const std::string& name) {
-  return workload::has_control_character(name) ? Json(name).dump(-1, ' ', /*ensure_ascii=*/true) : name;
+// ends: the names of two hosts.
+Link link_between(Reader& reader, const Json& ends) {
+  Link link{.from = ends[0].get<std::string>(), .to = ends[1].get<std::string>()};
+  if (workload::has_control_character(link.from) || workload::has_control_character(link.to))
+    reader.refuse("\"hosts\" of a link has a control character");
+  return link;
 }
 
 std::string of_link(const Link& link) {
-  return fmt::format(" of the link between {} and {}", shown(link.from), shown(link.to));
+  return fmt::format(" of the link between {} and {}", link.from, link.to);
 }
 
 Host read_host(Reader& reader, const Json& one, const Host& like) {
@@ -142,7 +145,7 @@ void read_links(Reader& reader, const Json& root, Cluster& cluster) {
     const bool is_pair = ends != one.end() && ends->is_array() && ends->size() == 2 &&
                          (*ends)[0].is_string() && (*ends)[1].is_string() && (*ends)[0] != (*ends)[1];
     if (!is_pair) return reader.refuse("\"hosts\" of a link are not the names of two hosts");
-    Link link{.from = (*ends)[0].get<std::string>(), .to = (*ends)[1].get<std::string>()};
+    Link link = link_between(reader, *ends);
     reader.look_at(of_link(link));
     link.rate_bits = reader.rate(one, 0);
     link.latency_us = reader.number(one, "latency_us", 0, 1e6, -1);
@@ -269,7 +272,7 @@ Cluster parse_preflight(Reader& reader, const Json& root) {
     const Json& ends = one.contains("hosts") ? one["hosts"] : Json();
     const bool is_pair = ends.is_array() && ends.size() == 2 && ends[0].is_string() && ends[1].is_string();
     Link link;
-    if (is_pair) link = {.from = ends[0].get<std::string>(), .to = ends[1].get<std::string>()};
+    if (is_pair) link = link_between(reader, ends);
     reader.look_at(is_pair ? of_link(link) : "");
     link.rate_bits = reader.number(one, "gbit_per_s", 1e-6, 1e6, 0) * 1e9;
     reader.look_at("");
@@ -306,7 +309,7 @@ void check(Reader& reader, const Cluster& cluster) {
   std::set<std::pair<std::string, std::string>> pairs;
   for (const Link& link : cluster.links) {
     for (const std::string& end : {link.from, link.to})
-      if (!names.contains(end)) reader.refuse(fmt::format("a link names {}, which is no host", shown(end)));
+      if (!names.contains(end)) reader.refuse(fmt::format("a link names {}, which is no host", end));
     if (!pairs.insert(std::minmax(link.from, link.to)).second)
       reader.refuse(fmt::format("the link between {} and {} is described twice", link.from, link.to));
   }

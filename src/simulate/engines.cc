@@ -96,7 +96,8 @@ Engines::Engines(EngineOptions options, const std::vector<Exchanged>& tensors, A
       calls_(calls),
       done_(std::move(done)) {
   const auto traits = [alone = options_.alone_bytes](int32_t, const control::Terms&) {
-    return control::BackendTraits{.alone_bytes = alone};
+    // Calls that are packed are those that schedules carry out.
+    return control::BackendTraits{.alone_bytes = alone, .obeys_tuning = alone > 0};
   };
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Node& node = nodes_.emplace_back(options_.channels);

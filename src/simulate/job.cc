@@ -190,6 +190,7 @@ class Job {
       result_.calls.push_back(engines_.calls_begun());
       result_.messages.push_back(engines_.messages());
       result_.last_calls = engines_.take_started();
+      if (options_.ended) options_.ended(loops_[rank].step + 1);
     }
     if (++loops_[rank].step == options_.steps)
       ++finished_;

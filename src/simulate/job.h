@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "rueda/base/status.h"
@@ -17,6 +18,7 @@ struct JobOptions {
   Nanos submit = 2'000;                     // of the training thread, for each tensor
   Nanos wake = 30'000;                      // from the end of the last call until the training thread goes on
   std::vector<std::vector<double>> slower;  // [rank][step] how many times as long it computes
+  std::function<void(int step)> ended = {};  // of rank 0; may be empty
 };
 
 // What one step of one rank took.

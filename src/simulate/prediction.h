@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,6 +23,13 @@ enum class Detail {
   kCall      // a call takes as long as one that runs alone
 };
 
+// How far a prediction is.
+struct Progress {
+  int ranks = 0;
+  bool is_of_losses = false;  // a job without one of the things that cost time
+  int step = 0, steps = 0;    // of this job: ended, and all
+};
+
 struct Request {
   workload::Model model;
   Cluster cluster;
@@ -40,7 +48,8 @@ struct Request {
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
   Servers servers;
-  bool split = true;  // says how much of what is lost which cause takes
+  bool split = true;                           // says how much of what is lost which cause takes
+  std::function<void(const Progress&)> watch;  // is told after each step; may be empty
 };
 
 // What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of

@@ -94,19 +94,23 @@ std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layo
 control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const EngineOptions& engine) {
   control::Tuner::Options tuner{.is_on = one.tuned_steps > 0, .may_change_bits = true, .settle = 0};
   if (!tuner.is_on) return tuner;
-  tuner.costs.packing_ns = schedule::kPackingNs;
-  tuner.costs.most_bytes = engine.fusion_bytes;
+  tuner.ways.costs.packing_ns = schedule::kPackingNs;
+  tuner.ways.costs.most_bytes = engine.fusion_bytes;
   if (layout.gpus.empty() && !layout.topology.is_single_host()) {
-    tuner.costs.call_us = schedule::bucket_cost(layout.topology, one.request.algorithm);
+    tuner.ways.costs.call_us = schedule::bucket_cost(layout.topology, one.request.algorithm);
+    if (one.request.algorithm.empty())
+      for (const schedule::BucketAlgorithm& each : schedule::bucket_algorithms(layout.topology))
+        tuner.ways.algorithms.push_back({.number = each.number, .name = each.name, .call_us = each.call_us});
+    if (one.request.chunk_bytes == Request().chunk_bytes) tuner.ways.chunk_bytes = one.request.chunk_bytes;
     return tuner;
   }
   const CallOptions call{.algorithm = layout.gpus.empty() ? "" : one.request.algorithm,
                          .chosen_for = layout.topology};
-  tuner.costs.call_us = [prices =
-                             std::make_shared<CallPrices>(layout, one.cluster.costs, call)](int64_t bytes) {
-    const CallPrice& price = prices->of(allreduce_spec(std::max<int64_t>(bytes / 4, 1)));
-    return price.latency_us + price.transfer_us;
-  };
+  tuner.ways.costs.call_us =
+      [prices = std::make_shared<CallPrices>(layout, one.cluster.costs, call)](int64_t bytes) {
+        const CallPrice& price = prices->of(allreduce_spec(std::max<int64_t>(bytes / 4, 1)));
+        return price.latency_us + price.transfer_us;
+      };
   return tuner;
 }
 
@@ -180,6 +184,13 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   options.slower = slowness_of(one, layout, causes, options.steps);
+  if (request.watch)
+    options.ended = [&](int step) {
+      request.watch({.ranks = one.workers,
+                     .is_of_losses = causes != kAllCauses || steps < request.steps,
+                     .step = step,
+                     .steps = options.steps});
+    };
   const CallOptions call_options{.algorithm = request.algorithm,
                                  .chunk_bytes = request.chunk_bytes,
                                  .channels = engine.channels,

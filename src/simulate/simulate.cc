@@ -185,6 +185,7 @@ Result<Report> simulate(const Request& request) {
     if (!row.is_ok()) return row.status();
     report.rows.push_back(std::move(row).value());
   }
+  report.request.watch = nullptr;  // its part is over
   return report;
 }
 

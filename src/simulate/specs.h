@@ -28,7 +28,8 @@ inline schedule::Spec spec_of(const control::Bucket& bucket) {
                       .count = elements_of(bucket),
                       .counts = {},
                       .scale = {},
-                      .segment_counts = {}};
+                      .segment_counts = {},
+                      .tuning = bucket.tuning};
   if (bucket.what == Collective::kBroadcast) spec.root = bucket.root;
   for (const control::Entry& entry : bucket.entries) {
     spec.counts.resize(entry.rows.size(), 0);

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -42,6 +45,38 @@ def test_the_page_has_a_line_for_each_number_of_ranks_and_the_json_says_the_same
     assert rows[0]["step_ms"] < rows[1]["step_ms"] < rows[2]["step_ms"]
     lost = rows[2]["lost_ms"]
     assert sum(lost.values()) == pytest.approx(rows[2]["step_ms"] - rows[2]["compute_ms"], rel=0.02)
+
+
+# One prediction of 64 ranks by messages takes many times as long as it is silent.
+LONG = ("--hosts", "64", "--bandwidth", "1gbit", "--model", "vgg16", "--steps", "200")
+
+
+def said_within(command: List[str], deadline_s: float, enough: bytes) -> bytes:
+    """What it says on a terminal as standard error until `enough` is in it; then it is ended."""
+    terminal, its_end = os.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its_end)
+    os.close(its_end)
+    end, said = time.monotonic() + deadline_s, b""
+    try:
+        while enough not in said and time.monotonic() < end and process.poll() is None:
+            if select.select([terminal], [], [], 0.2)[0]:
+                said += os.read(terminal, 4096)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    return said
+
+
+def test_a_long_prediction_shows_how_far_it_is_on_a_terminal() -> None:
+    said = said_within([RUEDA, "simulate", *LONG], 100, b" of 206 ")
+    assert b"\r\x1b[Krueda simulate: 64 ranks, step " in said and b" of 206 " in said, said
+
+
+def test_a_prediction_says_nothing_of_its_progress_into_a_pipe() -> None:
+    done = simulate("--hosts", "32", "--bandwidth", "1gbit", "--model", "vgg16", "--steps", "2", "--json", "-")
+    assert done.returncode == 0 and done.stderr == ""
+    json.loads(done.stdout)
 
 
 def test_what_if_changes_what_the_cluster_file_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 
 from launch_support import PYTHON, Run
 
@@ -54,3 +55,73 @@ def test_other_buckets_are_tried_and_every_sum_is_right(tmp_path):
 def test_as_horovod_names_it_and_off(tmp_path):
     log = run(tmp_path, 3, HOROVOD_AUTOTUNE="0", HOROVOD_AUTOTUNE_LOG=str(tmp_path / "tried.csv"))
     assert log.read_text() == "seconds,buckets,tried,step_ms,gain_percent,kept\n"
+
+
+# What a kind of change is called in the table, as a pattern.
+KINDS = {
+    "sizes": r'"buckets up to [^;"]*"',
+    "computed": r"computed buckets",
+    "algorithm": r"; (direct|two_level|flat_gather|recursive_doubling|halving_doubling)",
+    "order": r"; in the order in which tensors were ready",
+    "alone": r"; tensors from .* on alone",
+    "chunks": r"; chunks of",
+}
+
+BITS = """
+import hashlib, os, re, sys, time
+rank = int(os.environ["RUEDA_RANK"])
+os.environ["RUEDA_HOSTNAME"] = f"host{rank}"  # so that each rank is on a host of its own
+os.environ["RUEDA_LOCAL_RANK"], os.environ["RUEDA_LOCAL_SIZE"] = "0", "1"
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+log, limit, kinds = os.environ["LOG"], float(os.environ["LIMIT"]), os.environ["KINDS"].split("&&")
+random = np.random.default_rng(rank)
+# Exponents differ by rank, so another order of additions has other bits.
+sizes = [1000, 1500, 900, 40_000, 1000, 1200, 40_000, 1100, 1300, 50_000, 800, 1000]
+gradients = [(random.standard_normal(n) * 2.0 ** (3 * rank)).astype("f4") for n in sizes]
+# The other ranks submit in reverse, so that answers come in another order than rank 0's tensors.
+turns = range(len(sizes)) if rank == 0 else reversed(range(len(sizes)))
+turns = list(turns)
+end = time.monotonic() + limit
+first, steps = None, 0
+while True:
+    table = open(log).read() if rank == 0 and os.path.exists(log) else ""
+    has_all = all(re.search(kind, table) for kind in kinds)
+    stop = np.array([float(rank == 0 and (has_all or time.monotonic() > end))], np.float32)
+    handles = {i: hvd.allreduce_async(gradients[i], name=f"g{i}", op=hvd.Sum) for i in turns}
+    stop = hvd.allreduce_async(stop, name="stop", op=hvd.Sum)
+    sums = [hvd.synchronize(handles[i]).tobytes() for i in sorted(handles)]
+    digest = hashlib.sha256(b"".join(sums)).hexdigest()
+    first = first or digest
+    assert digest == first, f"other bits in step {steps}"
+    steps += 1
+    if hvd.synchronize(stop)[0] > 0:
+        break
+print("bits", first, flush=True)
+hvd.shutdown()
+"""
+
+
+def bits(tmp_path, limit, **settings):
+    log = tmp_path / "tried.csv"
+    program = tmp_path / "bits.py"
+    program.write_text(BITS)
+    # Buckets of at most 256 KiB on each of two channels, so that some tensors may be alone or not.
+    variables = {"LOG": str(log), "LIMIT": str(limit), "KINDS": "&&".join(KINDS.values()), **settings}
+    variables["RUEDA_FUSION_THRESHOLD"] = str(512 << 10)
+    code, out, err = Run("-np", "3", PYTHON, program, env={**os.environ, **variables}).finish(2 * limit + 60)
+    assert code == 0, err
+    found = re.findall(r"bits (\w+)", out)
+    assert len(found) == 3 and len(set(found)) == 1, out
+    return found[0], log.read_text() if log.exists() else ""
+
+
+def test_bits_are_those_of_a_job_that_is_not_tuned_whatever_is_tried(tmp_path):
+    plain, _ = bits(tmp_path, 1, RUEDA_TUNE="off")
+    settings = {"RUEDA_TUNE_AFTER_SECONDS": "0", "RUEDA_TUNE_PERCENT": "100"}
+    tuned, tried = bits(tmp_path, 200, RUEDA_TUNE_LOG=str(tmp_path / "tried.csv"), **settings)
+    assert tuned == plain
+    for kind, pattern in KINDS.items():
+        assert re.search(pattern, tried), f"no trial of {kind} within 200 s:\n{tried}"

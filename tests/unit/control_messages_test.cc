@@ -153,6 +153,14 @@ PlanBegin random_begin(Random& random) {
   return begin;
 }
 
+PlanBucket random_planned(Random& random) {
+  PlanBucket planned{.bucket = random_bucket(random)};
+  planned.bucket.tuning.algorithm = static_cast<uint8_t>(pick(random, 0, 255));
+  if (pick(random, 0, 1) == 1)
+    planned.bucket.tuning.chunk_bytes = pick(random, kLeastChunkBytes, kMostChunkBytes);
+  return planned;
+}
+
 Response random_response(Random& random) {
   switch (pick(random, 0, std::variant_size_v<Response> - 1)) {
     case 0:
@@ -170,7 +178,7 @@ Response random_response(Random& random) {
     case 4:
       return SetRemoved{.names = random_names(random), .id = static_cast<int32_t>(pick(random, 0, 9))};
     case 5:
-      return PlanBucket{.bucket = random_bucket(random)};
+      return random_planned(random);
     case 6:
       return random_begin(random);
     default:
@@ -261,6 +269,18 @@ TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
   TensorRequest outside = allreduce("a");
   outside.group_index = 1;
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{outside})).is_ok());
+}
+
+TEST(Messages, chunks_of_a_plan_are_as_large_as_they_may_be_set) {
+  const auto is_taken = [](int64_t chunk_bytes) {
+    PlanBucket planned;
+    planned.bucket.tuning.chunk_bytes = chunk_bytes;
+    const std::vector<Response> responses = {planned};
+    return decode_responses(encode(responses)).is_ok();
+  };
+  for (const int64_t bytes : {int64_t{0}, kLeastChunkBytes, kMostChunkBytes}) EXPECT_TRUE(is_taken(bytes));
+  for (const int64_t bytes : {int64_t{-1}, kLeastChunkBytes - 1, kMostChunkBytes + 1})
+    EXPECT_FALSE(is_taken(bytes));
 }
 
 TEST(Messages, what_shares_no_memory_spends_no_byte_on_an_order) {

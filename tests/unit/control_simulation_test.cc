@@ -273,11 +273,12 @@ class RandomSets {
 
 // Tries other buckets as often as it can.
 Tuner::Options restless() {
-  return {.is_on = true,
-          .costs = {.call_us = [](int64_t bytes) { return 100 + 1e-3 * static_cast<double>(bytes); }},
-          .settle = 0,
-          .budget = 1e9,
-          .trial = {.passes = 1, .time = 0, .cut = 1e9}};
+  return {
+      .is_on = true,
+      .ways = {.costs = {.call_us = [](int64_t bytes) { return 100 + 1e-3 * static_cast<double>(bytes); }}},
+      .settle = 0,
+      .budget = 1e9,
+      .trial = {.passes = 1, .time = 0, .cut = 1e9}};
 }
 
 TEST(Simulation, a_plan_gets_other_buckets_between_two_passes_and_no_rank_departs) {

@@ -144,8 +144,10 @@ class Job : public testing::Test {
   }
   static Nanos each(const std::vector<Bucket>& buckets) { return std::ssize(buckets) * 100 * kUs; }
 
-  Tuner::Options options_{
-      .is_on = true, .costs = line(100, 0.0001), .settle = kSecond, .trial = {.passes = 10, .time = 0}};
+  Tuner::Options options_{.is_on = true,
+                          .ways = {.costs = line(100, 0.0001)},
+                          .settle = kSecond,
+                          .trial = {.passes = 10, .time = 0}};
   Tuner tuner_{options_, {.bucket_bytes = 8 << 10}};
   std::vector<SeenTensor> step_;
   std::vector<Bucket> buckets_;
@@ -269,8 +271,9 @@ TEST(ATuner, leaves_alone_what_would_change_bits) {
     BucketLimits limits{.bucket_bytes = 8 << 10};
     limits.traits_of = [](int32_t, const Terms&) { return BackendTraits{.keeps_order = false}; };
     const Trial::Options trial{.passes = 1, .time = 0};
-    Tuner tuner({.is_on = true, .may_change_bits = may, .costs = line(1, 0), .settle = 0, .trial = trial},
-                limits);
+    Tuner tuner(
+        {.is_on = true, .may_change_bits = may, .ways = {.costs = line(1, 0)}, .settle = 0, .trial = trial},
+        limits);
     std::vector<SeenTensor> step;
     for (const char* name : {"a", "b", "c", "d"}) step.push_back(seen(name, 4 << 10, 0));
     EXPECT_EQ(tuner.learned(step, {}).size(), 2u);

@@ -133,5 +133,44 @@ TEST(schedule_choose, refuses_specs_whose_parts_do_not_fit) {
   EXPECT_THAT(chosen(join, topology), HasSubstr("JOIN has no algorithm"));
 }
 
+uint8_t number_of(std::string_view name) {
+  for (size_t i = 0; i < algorithms().size(); ++i)
+    if (algorithms()[i].what == Collective::kAllreduce && algorithms()[i].name == name)
+      return static_cast<uint8_t>(i + 1);
+  return 0;
+}
+
+TEST(schedule_choose, what_tuning_asks_for_runs_where_it_adds_in_the_same_order) {
+  const auto tuned = [](std::string_view name, const Topology& topology, std::string_view forced = "") {
+    Spec spec = allreduce_of(1 << 22);
+    spec.tuning.algorithm = number_of(name);
+    return chosen(spec, topology, forced);
+  };
+  const Topology one_each = Topology::regular(4, 1), two_each = Topology::regular(4, 2);
+  EXPECT_EQ(tuned("", one_each), "halving_doubling");
+  EXPECT_EQ(tuned("direct", one_each), "direct");
+  EXPECT_EQ(tuned("ring", one_each), "halving_doubling") << "adds in another order";
+  EXPECT_EQ(tuned("halving_doubling", two_each), tuned("", two_each)) << "adds in another order here";
+  EXPECT_EQ(tuned("direct", two_each), "direct");
+  EXPECT_EQ(tuned("direct", one_each, "ring"), "ring") << "what is forced comes first";
+  Spec spec = allreduce_of(1 << 22);
+  for (int number = 0; number < 256; ++number) {
+    spec.tuning.algorithm = static_cast<uint8_t>(number);
+    for (const Topology& topology : {one_each, two_each, Topology::single_host(4)})
+      EXPECT_TRUE(is_order_preserving(*choose(spec, topology, "").value().algorithm, topology)) << number;
+  }
+  spec.what = Collective::kBroadcast;
+  spec.root = 0;
+  spec.tuning.algorithm = number_of("direct");
+  EXPECT_NE(chosen(spec, one_each), "direct") << "of an allreduce";
+}
+
+TEST(schedule_choose, tuning_says_how_large_chunks_are) {
+  Spec spec = allreduce_of(1 << 22);
+  EXPECT_EQ(tuned_for(spec, Topology::regular(4, 1)).chunk_bytes, Topology().chunk_bytes);
+  spec.tuning.chunk_bytes = 4096;
+  EXPECT_EQ(tuned_for(spec, Topology::regular(4, 1)).chunk_bytes, 4096);
+}
+
 }  // namespace
 }  // namespace rueda::schedule::choose_test

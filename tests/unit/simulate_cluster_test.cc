@@ -87,7 +87,7 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
       {R"({"hosts": 2, "links": [{"hosts": ["host0", "host1"], "rate": "0gbit"}]})",
        "\"rate\" of the link between host0 and host1: 0gbit"},
       {R"({"hosts": 2, "links": [{"hosts": ["host0", "x\ny"]}]})",
-       "a link names \"x\\ny\", which is no host"},
+       "\"hosts\" of a link has a control character"},
       {R"({"hosts": 2, "a\nb": 1})", "it has an unknown key \"a\\nb\""},
       {R"({"asked": [], "findings": [], "hosts": [{"host": "a"}, {"host": "b"}],
           "links": [{"hosts": ["a", "b"], "gbit_per_s": 0}]})",

@@ -148,6 +148,8 @@ class Backend {
   [[nodiscard]] virtual int64_t bucket_bytes(const Group&, const schedule::Spec&) const { return 0; }
   // Sums have the same bits whatever segments are with them in a call.
   [[nodiscard]] virtual bool keeps_order() const { return true; }
+  // Calls run by the algorithm and in the chunks that their spec asks for (Spec::tuning).
+  [[nodiscard]] virtual bool obeys_tuning() const { return false; }
 
   // Whether the backend has room now for the call at this position of the global order.
   [[nodiscard]] virtual bool has_room(uint64_t order) const = 0;

@@ -21,6 +21,7 @@ struct Config {
   int64_t plan_bucket_bytes = 0;       // up to which learned plans fuse tensors; 0 = found for the fabric
   std::string tune = "auto";           // whether learned plans try other buckets: auto, on, off
   double tune_after_s = 20;            // how long a plan runs as it is before
+  double tune_percent = 1;             // of the time, that trials may cost
   std::string tune_log;                // path of a log of what was tried; empty = none
   bool dynamic_process_sets = false;
   // diagnosis

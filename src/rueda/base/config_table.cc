@@ -46,15 +46,18 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
                           &Config::plan_bucket_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
       text({"tune", "RUEDA_TUNE", "HOROVOD_AUTOTUNE", "",
-            "Whether learned plans try other buckets while a job trains, for at most 1 % of its time "
-            "(rank 0's setting applies to all ranks). auto: where no sum changes a bit, so not with "
-            "NCCL, MPI or RUEDA_ALGORITHM. on: there too. off: never. A size in "
-            "RUEDA_PLAN_BUCKET_BYTES turns it off."},
+            "Whether learned plans try other buckets, chunks and algorithms while a job trains, for at most "
+            "1 % of its time (rank 0's setting applies to all ranks). auto: where no sum changes a bit, so "
+            "not with NCCL, MPI or RUEDA_ALGORITHM, and not where RUEDA_PLAN_BUCKET_BYTES sets a size. on: "
+            "there too, beginning with that size. off: never."},
            &Config::tune, "auto|on|off"));
   table.back().parse = parse_tune;
   table.push_back(number({"tune_after_s", "RUEDA_TUNE_AFTER_SECONDS", "", "seconds",
                           "How long a job trains with learned plans before other buckets are tried."},
                          &Config::tune_after_s, "0..1000000", {0, 1'000'000}));
+  table.push_back(number({"tune_percent", "RUEDA_TUNE_PERCENT", "", "percent",
+                          "How much of a job's time trials may cost. More finds sooner what is better."},
+                         &Config::tune_percent, "0.01..100", {0.01, 100}));
   table.push_back(
       text({"tune_log", "RUEDA_TUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
             "Path of a table (CSV) in which rank 0 writes a line for all buckets that were tried."},
@@ -211,7 +214,7 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(
       integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
                "Chunk of a transfer that is received, reduced and sent on while the next one arrives."},
-              &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));
+              &Config::chunk_bytes, "1024..1073741824", {kLeastChunkBytes, kMostChunkBytes}));
 }
 
 void add_mpi(std::vector<ConfigEntry>& table) {

@@ -115,6 +115,16 @@ struct Scale {
   bool operator==(const Scale&) const = default;
 };
 
+// How a call is carried out where that changes no bit, as control/tuner finds out. Those who hand it on need
+// not know what the numbers mean.
+struct CallTuning {
+  uint8_t algorithm = 0;    // schedule::choose() says which; 0: the cost model chooses
+  int64_t chunk_bytes = 0;  // unit of pipelining; 0: as set
+
+  auto operator<=>(const CallTuning&) const = default;
+};
+inline constexpr int64_t kLeastChunkBytes = 1 << 10, kMostChunkBytes = 1 << 30;
+
 std::string shape_string(const std::vector<int64_t>& shape);  // "[2, 3]"
 
 }  // namespace rueda

@@ -12,10 +12,11 @@
 namespace rueda::control {
 
 struct BackendTraits {
-  int64_t alone_bytes = 0;   // a tensor of this size or more travels alone; 0 = none does
-  bool can_cancel = true;    // a call with such tensors can be cancelled
-  int64_t bucket_bytes = 0;  // how large a bucket of a plan is to become; 0 = as usual
-  bool keeps_order = true;   // sums have the same bits whatever is in their bucket
+  int64_t alone_bytes = 0;    // a tensor of this size or more travels alone; 0 = none does
+  bool can_cancel = true;     // a call with such tensors can be cancelled
+  int64_t bucket_bytes = 0;   // how large a bucket of a plan is to become; 0 = as usual
+  bool keeps_order = true;    // sums have the same bits whatever is in their bucket
+  bool obeys_tuning = false;  // calls follow what their bucket says of algorithm and chunk
 };
 
 // The traits of tensors with these terms in this process set. Terms with equal keys (key_of) have equal

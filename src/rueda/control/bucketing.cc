@@ -32,6 +32,7 @@ class StepPacker {
       if (fits && is_free && can_fuse(open.bucket, tensor.bucket)) {
         open.bucket.entries.push_back(tensor.entry());
         open.bytes += tensor.bytes;
+        open.started = std::min(open.started, tensor.started);
         return;
       }
       // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights
@@ -43,7 +44,10 @@ class StepPacker {
         return;
       }
     }
-    open_.push_back({.bucket = tensor.bucket, .bytes = tensor.bytes, .started = tensor.started});
+    open_.push_back({.bucket = tensor.bucket,
+                     .bytes = tensor.bytes,
+                     .started = tensor.started,
+                     .is_full = is_large(tensor)});
   }
 
   std::vector<Bucket> take() && {
@@ -57,7 +61,8 @@ class StepPacker {
   struct Open {
     Bucket bucket;
     int64_t bytes = 0;
-    uint64_t started = 0;  // when its first tensor was
+    uint64_t started = 0;  // when the first of its tensors was answered
+    bool is_full = false;
   };
 
   [[nodiscard]] int64_t most_bytes(const Bucket& bucket) const {
@@ -65,7 +70,12 @@ class StepPacker {
     return own > 0 ? own : limits_.bucket_bytes;
   }
 
+  [[nodiscard]] bool is_large(const SeenTensor& tensor) const {
+    return limits_.alone_bytes > 0 && tensor.bytes >= limits_.alone_bytes;
+  }
+
   [[nodiscard]] bool fits_in(const Open& open, const SeenTensor& tensor, size_t place) const {
+    if (open.is_full || is_large(tensor)) return false;
     if (!limits_.begins.empty() && limits_.begins[place]) return false;
     const int64_t most = limits_.begins.empty() ? most_bytes(tensor.bucket) : limits_.bucket_bytes;
     return tensor.bytes <= most - std::min(open.bytes, most);
@@ -95,9 +105,9 @@ std::vector<size_t> reach(const std::vector<SeenTensor>& step) {
   for (size_t last = 0; last < step.size(); ++last) {
     first[last] = last;
     if (last == 0 || !can_fuse(step[last - 1].bucket, step[last].bucket)) continue;
-    // Answers come in order, so what may not join a later bucket may not join an earlier one either.
     size_t begin = first[last - 1];
-    while (begin < last && step[last].seen >= step[begin].started) ++begin;
+    for (size_t other = begin; other < last; ++other)
+      if (step[last].seen >= step[other].started) begin = other + 1;
     first[last] = begin;
   }
   return first;

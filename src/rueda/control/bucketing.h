@@ -15,6 +15,7 @@ struct BucketLimits {
   // Tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake small tensors,
   // so that these fuse with later ones.
   int64_t bucket_bytes = 1 << 20;
+  int64_t alone_bytes = 0;  // a tensor of this size or more is a bucket of its own as well; 0: none is
   // Where it says bucket_bytes, that holds.
   BackendTraitsLookup traits_of = default_traits;
   // [calls of the step] Whether a bucket begins with this call. Of sizes, bucket_bytes alone counts then.
@@ -22,7 +23,7 @@ struct BucketLimits {
   std::vector<bool> begins = {};
 };
 
-// The step is in the order of the answers.
+// The step is in the order in which its tensors are to travel.
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,
                                const BucketLimits& limits);
 

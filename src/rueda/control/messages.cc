@@ -249,9 +249,21 @@ void get_fields(ByteReader& reader, SetRemoved& removed) {
   removed.id = reader.get<int32_t>();
 }
 
-void put_fields(ByteWriter& writer, const PlanBucket& planned) { put_fields(writer, planned.bucket); }
+void put_fields(ByteWriter& writer, const PlanBucket& planned) {
+  put_fields(writer, planned.bucket);
+  writer.put(planned.bucket.tuning.algorithm);
+  writer.put(planned.bucket.tuning.chunk_bytes);
+}
 
-void get_fields(ByteReader& reader, PlanBucket& planned) { get_fields(reader, planned.bucket); }
+void get_fields(ByteReader& reader, PlanBucket& planned) {
+  get_fields(reader, planned.bucket);
+  CallTuning& tuning = planned.bucket.tuning;
+  tuning.algorithm = reader.get<uint8_t>();
+  tuning.chunk_bytes = reader.get<int64_t>();
+  const bool is_usual = tuning.chunk_bytes == 0;
+  if (!is_usual && (tuning.chunk_bytes < kLeastChunkBytes || tuning.chunk_bytes > kMostChunkBytes))
+    reader.fail();
+}
 
 void put_fields(ByteWriter& writer, const PlanBegin& begin) {
   writer.put(begin.plan_number);

@@ -101,6 +101,7 @@ struct Bucket : Terms {  // device: that of one of the ranks
   Rank root = -1;              // broadcast: world rank
   std::vector<Entry> entries;  // more than one: fused into one transfer
   std::vector<Rank> joined;    // world ranks that take part with identity elements
+  CallTuning tuning = {};      // in a plan
 
   bool operator==(const Bucket&) const = default;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "rueda/control/numbered_name.h"
 
@@ -11,15 +10,12 @@ namespace {
 
 constexpr size_t kMostPlanned = 1 << 14;          // tensors of a step that is tuned
 constexpr int64_t kMostBytes = int64_t{1} << 40;  // of a tensor
-constexpr size_t kMostTensors = 2048;             // of a step whose buckets are computed
 constexpr double kLeastExposed = 0.01;  // of a pass; else communication is hidden, and buckets change nothing
 constexpr double kDrift = 0.2;
 constexpr int kPause = 5;            // times as long as a usual pass
 constexpr int kMostInterrupted = 2;  // trials of one way
 constexpr int kMostPauses = 3;       // in a row
 constexpr size_t kMostKnown = 8;     // steps of one job
-constexpr int kFar = 4;              // a look beyond the neighbours: sixteen times the size
-constexpr int kMostSteps = 6;        // away from the size and the costs of a call at the beginning
 
 // Equal for the same calls in any order: that of answers varies from step to step.
 std::vector<std::string> calls_of(const std::vector<SeenTensor>& step) {
@@ -32,10 +28,6 @@ std::vector<std::string> calls_of(const std::vector<SeenTensor>& step) {
   }
   std::ranges::sort(calls);
   return calls;
-}
-
-std::string size_text(int64_t bytes) {
-  return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
 }
 
 }  // namespace
@@ -53,16 +45,11 @@ std::vector<Nanos> RecentTimes::all() const {
 
 std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMembers& sets) {
   plan_over();
-  step_ = std::move(step);
-  sets_ = sets;
-  ready_.clear();
-  if (!options_.is_on) return in_buckets(step_, sets_, limits_);
-  const std::vector<size_t> firsts = reach(step_);
-  for (size_t i = 0; i < step_.size(); ++i)
-    ready_.push_back({.ready = step_[i].ready - step_[0].ready, .bytes = step_[i].bytes, .first = firsts[i]});
-  recall(calls_of(step_));
+  ways_.set_step(std::move(step), sets);
+  if (!options_.is_on) return ways_.buckets_of({});
+  recall(calls_of(ways_.step()));
   running_ = wanted_ = known_.best;
-  best_buckets_ = buckets_of(known_.best);
+  best_buckets_ = ways_.buckets_of(known_.best);
   is_allowed_ = is_tunable();
   return best_buckets_;
 }
@@ -70,10 +57,11 @@ std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMember
 // Ranks outside a process set may be many passes away when rank 0 stands between two, and numbers in names
 // grow while a plan runs.
 bool Tuner::is_tunable() const {
-  return step_.size() <= kMostPlanned && std::ranges::all_of(step_, [this](const SeenTensor& tensor) {
+  const std::vector<SeenTensor>& step = ways_.step();
+  return step.size() <= kMostPlanned && std::ranges::all_of(step, [this](const SeenTensor& tensor) {
            const Bucket& bucket = tensor.bucket;
            return bucket.process_set == 0 && tensor.entry().numbered_at == 0 && tensor.bytes <= kMostBytes &&
-                  (options_.may_change_bits || limits_.traits_of(0, bucket).keeps_order);
+                  (options_.may_change_bits || traits_of_(0, bucket).keeps_order);
          });
 }
 
@@ -88,44 +76,6 @@ void Tuner::recall(std::vector<std::string> calls) {
     others_.erase(found);
   }
   if (others_.size() > kMostKnown) others_.pop_front();
-}
-
-std::vector<Bucket> Tuner::buckets_of(const Way& way) const {
-  BucketLimits limits = limits_;
-  if (way.is_computed) {
-    limits.bucket_bytes = options_.costs.most_bytes;
-    limits.begins = best_buckets(ready_, costs_of(way)).begins;
-  } else if (way.exponent != 0) {
-    const auto scaled = [exponent = way.exponent](int64_t bytes) {
-      return exponent > 0 ? bytes << exponent : bytes >> -exponent;
-    };
-    limits.bucket_bytes = std::min(scaled(limits.bucket_bytes), options_.costs.most_bytes);
-    limits.traits_of = [scaled, most = options_.costs.most_bytes, traits_of = limits_.traits_of](
-                           int32_t set, const Terms& terms) {
-      BackendTraits traits = traits_of(set, terms);
-      traits.bucket_bytes = std::min(scaled(traits.bucket_bytes), most);
-      return traits;
-    };
-  }
-  return in_buckets(step_, sets_, limits);
-}
-
-BucketCosts Tuner::costs_of(const Way& way) const {
-  BucketCosts costs = options_.costs;
-  const double more = (std::pow(4.0, way.exponent) - 1) * costs.call_us(4);
-  costs.call_us = [more, call_us = options_.costs.call_us](int64_t bytes) { return call_us(bytes) + more; };
-  return costs;
-}
-
-std::string Tuner::text_of(const Way& way) const {
-  if (!way.is_computed) {
-    const int64_t bytes = limits_.bucket_bytes;
-    const int64_t scaled = way.exponent > 0 ? bytes << way.exponent : bytes >> -way.exponent;
-    return "buckets up to " + size_text(std::min(scaled, options_.costs.most_bytes));
-  }
-  if (way.exponent == 0) return "computed buckets, a call as it is predicted";
-  const std::string factor = std::to_string(1 << (2 * std::abs(way.exponent)));
-  return "computed buckets, a call " + factor + (way.exponent > 0 ? " times as dear" : " times as cheap");
 }
 
 void Tuner::pass_begins(Nanos now) {
@@ -189,25 +139,11 @@ bool Tuner::is_within_budget(Nanos loss) const {
   return static_cast<double>(lost_ + loss) <= options_.budget * static_cast<double>(trained_);
 }
 
-std::optional<Tuner::Way> Tuner::find_candidate() {
-  const auto sizes_of = [](const std::vector<Bucket>& buckets) {
-    std::vector<size_t> sizes;
-    for (const Bucket& bucket : buckets) sizes.push_back(bucket.entries.size());
-    return sizes;
-  };
-  const Way best = known_.best;
-  std::vector<Way> ways;
-  if (!best.is_computed) ways.push_back({.is_computed = true});
-  for (const int direction : {1, -1})
-    ways.push_back({.is_computed = best.is_computed, .exponent = best.exponent + direction});
-  if (best == Way{}) ways.push_back({.exponent = kFar});
-  const std::vector<size_t> now = sizes_of(best_buckets_);
-  for (const Way& way : ways) {
-    if (known_.tried.contains(way) || std::abs(way.exponent) > kMostSteps) continue;
-    if (way.is_computed && step_.size() > kMostTensors) continue;
-    if (!way.is_computed && limits_.bucket_bytes >> std::max(0, -way.exponent) == 0) continue;
-    other_buckets_ = buckets_of(way);
-    if (sizes_of(other_buckets_) != now) return way;
+std::optional<Way> Tuner::find_candidate() {
+  for (const Way& way : ways_.next_to(known_.best, best_buckets_)) {
+    if (known_.tried.contains(way)) continue;
+    other_buckets_ = ways_.buckets_of(way);
+    if (!BucketWays::are_alike(other_buckets_, best_buckets_)) return way;
   }
   return std::nullopt;
 }
@@ -254,7 +190,7 @@ void Tuner::follow_trial(Nanos period) {
 
 void Tuner::end_trial(bool is_better) {
   known_.tried.insert(is_better ? known_.best : other_);
-  news_.push_back({.what = text_of(other_),
+  news_.push_back({.what = ways_.text_of(other_),
                    .buckets = other_buckets_.size(),
                    .gain = trial_->gain(),
                    .is_better = is_better,

@@ -1,13 +1,11 @@
 // Finds better buckets for a learned plan while the job trains. Rank 0 has the one of the job: it measures
-// passes of the plan, computes other buckets from when tensors become ready and what buckets cost, and tries
-// one after the other against those that it has (trial.h). Only buckets change, so where sums keep their
-// order no bit does. A trial begins only if all that trials have cost, and what the next block may cost, stay
-// within a share of the time in which the job has trained. Pure; time comes in.
+// passes of the plan, and tries other ways to make and to run its buckets (bucket_ways.h), one after the
+// other, against the one that it has (trial.h). None of them changes what is added in which order, so no bit
+// changes. A trial begins only if all that trials have cost, and what the next block may cost, stay within a
+// share of the time in which the job has trained. Pure; time comes in.
 //
-// What is tried: the buckets of the dynamic programme (bucket_programme.h) with what a call costs as it is
-// predicted, and with four times and a quarter of what does not grow with its size; and twice, half and
-// sixteen times the size up to which tensors are fused. From what is better it goes on in the same direction.
-// When nothing near is better it rests, until steps become a fifth longer or shorter.
+// What is tried differs in one thing from the best so far. From what is better it goes on in the same
+// direction. When nothing near is better it rests, until steps become a fifth longer or shorter.
 #pragma once
 
 #include <array>
@@ -20,8 +18,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
-#include "rueda/control/bucket_programme.h"
-#include "rueda/control/bucketing.h"
+#include "rueda/control/bucket_ways.h"
 #include "rueda/control/trial.h"
 
 namespace rueda::control {
@@ -48,12 +45,13 @@ class Tuner {
   struct Options {
     bool is_on = false;
     bool may_change_bits = false;  // also where sums depend on what is in their bucket
-    BucketCosts costs = {};
+    BucketWays::Options ways = {};
     Nanos settle = 20 * kSecond;  // trains as it is for so long before the first trial
     double budget = 0.01;         // of the time, for trials
     Trial::Options trial = {};
   };
-  Tuner(Options options, BucketLimits limits) : options_(std::move(options)), limits_(std::move(limits)) {}
+  Tuner(Options options, BucketLimits limits)
+      : options_(std::move(options)), traits_of_(limits.traits_of), ways_(options_.ways, std::move(limits)) {}
 
   // A step has been learned. Its buckets: those found last, if it is the step as before.
   std::vector<Bucket> learned(std::vector<SeenTensor> step, const SetMembers& sets);
@@ -78,12 +76,6 @@ class Tuner {
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
  private:
-  // One way to make buckets.
-  struct Way {
-    bool is_computed = false;
-    int exponent = 0;  // computed: of four, for what a call costs; otherwise of two, for the size
-    auto operator<=>(const Way&) const = default;
-  };
   // What is known of a step.
   struct Known {
     std::vector<std::string> calls;  // which tell it from others
@@ -92,9 +84,6 @@ class Tuner {
     Nanos settled = 0;    // the period when nothing was left to try
   };
 
-  [[nodiscard]] std::vector<Bucket> buckets_of(const Way& way) const;
-  [[nodiscard]] BucketCosts costs_of(const Way& way) const;
-  [[nodiscard]] std::string text_of(const Way& way) const;
   void recall(std::vector<std::string> calls);
   [[nodiscard]] bool is_pause(Nanos period);
   [[nodiscard]] bool is_tunable() const;
@@ -109,10 +98,8 @@ class Tuner {
   std::optional<Way> find_candidate();
 
   Options options_;
-  BucketLimits limits_;
-  std::vector<SeenTensor> step_;
-  SetMembers sets_;
-  std::vector<ReadyTensor> ready_;
+  BackendTraitsLookup traits_of_;
+  BucketWays ways_;           // of the step
   Known known_;               // of the step
   std::deque<Known> others_;  // of other steps
   Way running_, wanted_;      // known_.best or other_

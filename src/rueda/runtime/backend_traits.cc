@@ -24,7 +24,8 @@ control::BackendTraitsLookup make_traits_lookup(const backend::BackendTable& bac
     return {.alone_bytes = backend->copies_fused(*group, spec) ? kAloneBytes : 0,
             .can_cancel = backend->cancellation() != nullptr,
             .bucket_bytes = backend->bucket_bytes(*group, spec),
-            .keeps_order = backend->keeps_order()};
+            .keeps_order = backend->keeps_order(),
+            .obeys_tuning = backend->obeys_tuning()};
   };
 }
 

@@ -32,14 +32,6 @@ schedule::Topology measured_topology(const std::vector<Rank>& members, const std
   return topology;
 }
 
-// The topology of the world, as the cost model sees it.
-schedule::Topology world_topology(const Session& session) {
-  std::vector<Rank> world(session.all->size());
-  std::iota(world.begin(), world.end(), 0);
-  const schedule::Topology topology = measured_topology(world, *session.all, session.measured);
-  return session.settings().is_bitwise ? topology.as_single_host() : topology;
-}
-
 schedule::Spec float_allreduce(int64_t bytes) {
   return {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
 }
@@ -57,6 +49,13 @@ std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost&
 }
 
 }  // namespace
+
+schedule::Topology world_topology(const Session& session) {
+  std::vector<Rank> world(session.all->size());
+  std::iota(world.begin(), world.end(), 0);
+  const schedule::Topology topology = measured_topology(world, *session.all, session.measured);
+  return session.settings().is_bitwise ? topology.as_single_host() : topology;
+}
 
 std::string why_no_wire(const Config& config, Wire wire) {
   const std::string asked = "The wire type " + std::string(name_of(wire));

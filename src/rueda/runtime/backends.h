@@ -10,6 +10,7 @@
 #include "rueda/backend/local/host.h"
 #include "rueda/base/config.h"
 #include "rueda/runtime/session.h"
+#include "rueda/schedule/topology.h"
 
 namespace rueda::runtime {
 
@@ -30,6 +31,8 @@ std::vector<Prediction> predict_allreduces(const Session& session);
 // init, is a small part of the time of a bucket, and small enough that reduction begins early in the backward
 // pass and the last bucket is short. The same on every rank.
 int64_t plan_bucket_bytes(const Session& session);
+// The topology of the world, as the cost model sees it.
+schedule::Topology world_topology(const Session& session);
 // Microseconds of a bucket of so many bytes over the world, as predicted. Outlives the session.
 std::function<double(int64_t bytes)> bucket_cost(const Session& session);
 

@@ -73,6 +73,7 @@ void fill_spec(Batch& batch) {
   const control::Bucket& bucket = *batch.bucket;
   schedule::Spec& spec = batch.spec;
   spec = spec_of(bucket, batch.group->size());
+  spec.tuning = bucket.tuning;
   if (!bucket.joined.empty()) spec.wire = Wire::kExact;  // who has joined keeps no residuals
   if (bucket.what == Collective::kBroadcast) {
     const std::vector<Rank>& members = batch.group->members;

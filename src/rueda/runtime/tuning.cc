@@ -15,12 +15,18 @@ control::Tuner::Options tuner_options(const Session& session, int64_t fusion_byt
   const bool may_change_bits = config.tune == "on";
   const bool is_forced = !config.algorithm.empty();  // an algorithm, which may add in an order of its own
   control::Tuner::Options options;
-  options.is_on = config.tune != "off" && config.plan_bucket_bytes == 0 && (may_change_bits || !is_forced);
+  const bool is_chosen = is_forced || config.plan_bucket_bytes != 0;
+  options.is_on = config.tune == "on" || (config.tune != "off" && !is_chosen);
   options.may_change_bits = may_change_bits;
   options.settle = nanos(config.tune_after_s, kSecond);
-  if (options.is_on)
-    options.costs = {
-        .call_us = bucket_cost(session), .packing_ns = schedule::kPackingNs, .most_bytes = fusion_bytes};
+  options.budget = config.tune_percent / 100;
+  if (!options.is_on) return options;
+  options.ways.costs = {
+      .call_us = bucket_cost(session), .packing_ns = schedule::kPackingNs, .most_bytes = fusion_bytes};
+  if (!is_forced)
+    for (const schedule::BucketAlgorithm& one : schedule::bucket_algorithms(world_topology(session)))
+      options.ways.algorithms.push_back({.number = one.number, .name = one.name, .call_us = one.call_us});
+  if (config.chunk_bytes == Config().chunk_bytes) options.ways.chunk_bytes = config.chunk_bytes;
   return options;
 }
 

@@ -44,8 +44,12 @@ struct Choice {
 Status check_spec(const Spec& spec, Rank size);
 
 // forced: the name of an algorithm, or empty. If that algorithm does not support this collective, the cost
-// model chooses. All ranks of a group make the same choice, because they have the same values.
+// model chooses; so it does unless spec.tuning names one of algorithms(), counted from 1, that keeps the
+// reproducibility guarantee here. All ranks of a group make the same choice, because they have the same
+// values.
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced);
+// The topology with the unit of pipelining that spec.tuning asks for, if it does.
+Topology tuned_for(const Spec& spec, Topology topology);
 // The reason for the choice, for people: "direct: 41.0 us; ring: 57.0 us; …" (the cheapest is chosen), and
 // whether a forced algorithm supports the call.
 Result<std::string> explain(const Spec& spec, const Topology& topology, std::string_view forced);

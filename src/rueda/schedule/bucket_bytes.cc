@@ -1,6 +1,7 @@
 #include "rueda/schedule/bucket_bytes.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "rueda/schedule/algorithm.h"
@@ -9,10 +10,13 @@ namespace rueda::schedule {
 
 namespace {
 
+Spec allreduce_of(int64_t bytes) {
+  return {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
+}
+
 // The predicted time of an allreduce of float32; 0 if none can run.
 double allreduce_us(int64_t bytes, const Topology& topology, std::string_view forced) {
-  const Spec allreduce = {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
-  const auto choice = choose(allreduce, topology, forced);
+  const auto choice = choose(allreduce_of(bytes), topology, forced);
   return choice.is_ok() ? choice.value().cost_us : 0.0;
 }
 
@@ -22,6 +26,23 @@ std::function<double(int64_t bytes)> bucket_cost(Topology topology, std::string 
   return [topology = std::move(topology), forced = std::move(forced)](int64_t bytes) {
     return kEngineUs + allreduce_us(std::max<int64_t>(bytes, 4), topology, forced);
   };
+}
+
+std::vector<BucketAlgorithm> bucket_algorithms(const Topology& topology) {
+  std::vector<BucketAlgorithm> found;
+  for (size_t i = 0; i < algorithms().size(); ++i) {
+    const Algorithm& algorithm = algorithms()[i];
+    if (algorithm.what != Collective::kAllreduce || algorithm.is_encoded ||
+        !is_order_preserving(algorithm, topology))
+      continue;
+    found.push_back({.number = static_cast<uint8_t>(i + 1),
+                     .name = std::string(algorithm.name),
+                     .call_us = [topology, cost_us = algorithm.cost_us](int64_t bytes) {
+                       const auto us = cost_us(allreduce_of(std::max<int64_t>(bytes, 4)), topology);
+                       return us ? kEngineUs + *us : std::numeric_limits<double>::infinity();
+                     }});
+  }
+  return found;
 }
 
 int64_t plan_bucket_bytes(const Topology& topology, std::string_view forced) {

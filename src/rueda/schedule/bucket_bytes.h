@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rueda/schedule/topology.h"
 
@@ -17,6 +18,15 @@ inline constexpr double kEngineUs = 30;
 inline constexpr double kPackingNs = 0.35;
 // Microseconds of a bucket of so many bytes of float32 between hosts, as predicted. forced: as in choose().
 std::function<double(int64_t bytes)> bucket_cost(Topology topology, std::string forced);
+
+// The allreduces that add in the order of this topology (algorithm.h), with what a bucket costs by each;
+// infinity: it cannot run one of that size.
+struct BucketAlgorithm {
+  uint8_t number = 0;  // in algorithms(), counted from 1
+  std::string name;
+  std::function<double(int64_t bytes)> call_us;
+};
+std::vector<BucketAlgorithm> bucket_algorithms(const Topology& topology);
 
 // 1 MiB on one host, where starting a bucket costs little. Between hosts it doubles, up to 16 MiB, until
 // latency is at most a fifth of the time of a bucket. forced: as in choose().

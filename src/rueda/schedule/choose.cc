@@ -56,7 +56,23 @@ std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, st
   return Choice{.algorithm = algorithm, .cost_us = *cost};
 }
 
+// What tuning has found, as long as it keeps the guarantee and supports the call.
+std::optional<Choice> find_tuned(const Spec& spec, const Topology& topology) {
+  const size_t number = spec.tuning.algorithm;
+  if (number == 0 || number > algorithms().size()) return std::nullopt;
+  const Algorithm& algorithm = algorithms()[number - 1];
+  if (!may_be_chosen(algorithm, spec, topology)) return std::nullopt;
+  const std::optional<double> cost = algorithm.cost_us(spec, topology);
+  if (!cost) return std::nullopt;
+  return Choice{.algorithm = &algorithm, .cost_us = *cost};
+}
+
 }  // namespace
+
+Topology tuned_for(const Spec& spec, Topology topology) {
+  if (spec.tuning.chunk_bytes > 0) topology.chunk_bytes = spec.tuning.chunk_bytes;
+  return topology;
+}
 
 Status check_spec(const Spec& spec, Rank size) {
   if (size < 1) return fault(spec, "the group is empty");
@@ -82,6 +98,7 @@ Status check_spec(const Spec& spec, Rank size) {
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced) {
   if (Status status = check_spec(spec, topology.size()); !status.is_ok()) return status;
   if (const std::optional<Choice> choice = find_forced(spec, topology, forced)) return *choice;
+  if (const std::optional<Choice> choice = find_tuned(spec, topology)) return *choice;
   Choice choice;
   for (const Algorithm& algorithm : algorithms()) {
     if (!may_be_chosen(algorithm, spec, topology)) continue;

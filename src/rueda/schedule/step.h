@@ -86,6 +86,7 @@ struct Spec {
   Scale scale;                          // applied once, where a reduced element is finished
   std::vector<int64_t> segment_counts;  // Adasum: elements of each tensor in a fused call; otherwise empty
   Wire wire = Wire::kExact;             // between hosts; another one for allreduces that sum float32
+  CallTuning tuning = {};               // a wish, which changes no bit; the same on every rank
 
   bool operator==(const Spec&) const = default;
 };

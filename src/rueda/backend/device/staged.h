@@ -61,6 +61,7 @@ class StagedBackend final : public Backend, public Cancellation {
     return host_->copies_fused(group, spec);
   }
   [[nodiscard]] bool keeps_order() const override { return host_->keeps_order(); }
+  [[nodiscard]] bool obeys_tuning() const override { return host_->obeys_tuning(); }
   [[nodiscard]] Cancellation* cancellation() override {
     return host_->cancellation() != nullptr ? this : nullptr;
   }

@@ -5,6 +5,7 @@
 
 #include "rueda/base/check.h"
 #include "rueda/kernels/kernels.h"
+#include "rueda/schedule/algorithm.h"
 #include "rueda/schedule/start_barrier.h"
 
 namespace rueda::backend {
@@ -103,7 +104,7 @@ Status CallRunner::prepare(const schedule::Spec& spec) {
     schedule::Topology topology = context_.mesh.topology(group);
     RUEDA_CHECK(topology.size() == group.size(), "the topology describes another group");
     topology.chunk_bytes = options.chunk_bytes;
-    return options.maker(spec, topology, group.me);
+    return options.maker(spec, schedule::tuned_for(spec, std::move(topology)), group.me);
   };
   auto found = context_.schedules.find_or_make(group, spec, std::ref(make));  // no copy on the heap
   if (!found.is_ok()) return found.status();  // every member gets the same failure

@@ -40,6 +40,7 @@ class NativeBackend final : public Backend, public Cancellation {
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] bool encodes() const override { return true; }
+  [[nodiscard]] bool obeys_tuning() const override { return true; }
   [[nodiscard]] Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t order) const override { return runners_[channel_of(order)].is_idle(); }
   void start(const Call& call) override;

@@ -33,6 +33,8 @@ uint64_t hash_of(const Group& group, const schedule::Spec& spec) {
   hash.add(static_cast<uint64_t>(spec.root));
   hash.add(std::bit_cast<uint64_t>(spec.scale.factor));
   hash.add(static_cast<uint64_t>(spec.scale.divisor));
+  hash.add(spec.tuning.algorithm);
+  hash.add(static_cast<uint64_t>(spec.tuning.chunk_bytes));
   hash.add_all(spec.counts);
   hash.add_all(spec.segment_counts);
   return hash.value;

@@ -1,0 +1,101 @@
+"""What the tuner gains and what it costs: long replays of training with it and without it.
+
+    sudo PATH=$PWD/.venv/bin:$PATH python bench/tuning_replays.py /tmp/tuning.json
+
+Hosts are network namespaces (`rueda bench replay`). "from 64 MiB" begins with buckets that are too large on
+purpose (RUEDA_PLAN_BUCKET_BYTES, and RUEDA_TUNE=on); the other cases begin with the library's own first guess.
+Each case runs without the tuner and then with it, for many more steps. The mean step with the tuner contains all
+that its trials cost; `last` is what a step took when the last trial ended. Every measurement is written to the
+file at once, and what is there already is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+LARGE = {"RUEDA_PLAN_BUCKET_BYTES": str(64 << 20), "RUEDA_TUNE": "on"}
+# name: options of the replay, steps with the tuner, settings
+CASES: Dict[str, Any] = {
+    "ResNet-50, 2 hosts, 5 Gbit/s": ("resnet50 -np 2 --rate 5gbit --dilation 0.4", 700, {}),
+    "ResNet-50, 2 hosts, 5 Gbit/s, from 64 MiB": ("resnet50 -np 2 --rate 5gbit --dilation 0.4", 700, LARGE),
+    "BERT base, 2 hosts, 5 Gbit/s": ("bert_base -np 2 --rate 5gbit", 220, {}),
+    "BERT base, 2 hosts, 5 Gbit/s, from 64 MiB": ("bert_base -np 2 --rate 5gbit", 220, LARGE),
+    "ResNet-50, 4 hosts, 2 Gbit/s": ("resnet50 -np 4 --rate 2gbit --dilation 1", 300, {}),
+}
+PLAIN_STEPS = 60
+LIMIT_S = 900
+
+
+def replay(options: str, steps: int, settings: Dict[str, str]) -> Dict[str, Any]:
+    """The row of the replay, and the table of what was tried."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report, log = Path(scratch, "report.json"), Path(scratch, "tried.csv")
+        model, *rest = options.split()
+        command = ["rueda", "bench", "replay", "--model", model, *rest]
+        command += ["--iterations", str(steps), "--json", str(report)]
+        env = {**os.environ, "RUEDA_TUNE_LOG": str(log), **settings}
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)} failed: {(done.stderr or done.stdout)[-800:]}")
+        (row,) = json.loads(report.read_text())["results"]
+        tried = list(csv.DictReader(log.read_text().splitlines())) if log.exists() else []
+    if not row["correct"]:
+        raise SystemExit(f"{options}: a sum is wrong")
+    return {"median_ms": row["step_ms"], "mean_ms": row["step_mean_ms"], "steps": steps, "tried": tried}
+
+
+def measure(name: str, case: Dict[str, Any]) -> None:
+    options, steps, settings = CASES[name]
+    if "plain" not in case:
+        case["plain"] = replay(options, PLAIN_STEPS, {**settings, "RUEDA_TUNE": "off"})
+    elif "tuned" not in case:
+        case["tuned"] = replay(options, steps, {"RUEDA_TUNE_AFTER_SECONDS": "5", **settings})
+
+
+def table(measured: Dict[str, Dict[str, Any]]) -> str:
+    lines = ["| | off: mean | on: mean | on: last | trials | kept |", "|---|---|---|---|---|---|"]
+    for name, case in measured.items():
+        if "tuned" not in case:
+            continue
+        plain, tuned = case["plain"], case["tuned"]
+        kept = [one["tried"] for one in tuned["tried"] if one["kept"] == "1"]
+        last = float(tuned["tried"][-1]["step_ms"]) if tuned["tried"] else tuned["median_ms"]
+        lines.append(
+            f"| {name} | {plain['mean_ms']:.1f} | {tuned['mean_ms']:.1f} | {last:.1f} | {len(tuned['tried'])} | "
+            f"{'; then '.join(kept) or 'nothing'} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, help="where the measurements are kept")
+    parser.add_argument("--only", help="cases whose names contain this")
+    parser.add_argument("--most", type=int, default=1000, help="so many replays, and then no more")
+    given = parser.parse_args()
+    measured: Dict[str, Any] = json.loads(given.file.read_text()) if given.file.exists() else {}
+    names: List[str] = [name for name in CASES if given.only is None or given.only in name]
+    left = given.most
+    for name in [name for name in names for _ in ("plain", "tuned")]:
+        case = measured.setdefault(name, {})
+        if "tuned" in case or left == 0:
+            continue
+        left -= 1
+        measure(name, case)
+        given.file.write_text(json.dumps(measured, indent=1))
+        print(f"{name}: {json.dumps(case)}", file=sys.stderr)
+    print(table(measured))
+
+
+if __name__ == "__main__":
+    main()
