@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "backend_fake_mesh.h"
+#include "rueda/schedule/algorithm.h"
 #include "rueda/schedule/verify.h"
 #include "schedule_cases.h"
 
@@ -373,6 +375,47 @@ TEST(NativeBackend, a_repeated_spec_is_scheduled_once_and_the_cache_is_bounded) 
   run(10);
   EXPECT_EQ(made, 2) << "the oldest went";
   EXPECT_EQ(mesh.backend(0).last_how(), "flat_gather");
+}
+
+// With equal bits, although the schedules are others.
+TEST(NativeBackend, a_call_runs_by_the_algorithm_and_in_the_chunks_that_it_asks_for) {
+  size_t steps = 0;  // of rank 0
+  NativeOptions options;
+  options.maker = [&](const Spec& spec, const Topology& topology, Rank me) {
+    Result<schedule::Schedule> made = backend::make_with_registry("")(spec, topology, me);
+    if (me == 0) steps = made.value().steps.size();
+    return made;
+  };
+  FakeMesh mesh(Topology::regular(4, 1), WireKind::kBuffered, 6, options);
+  Ranks ranks(mesh, 100'000);
+  for (Rank me = 0; me < 4; ++me)
+    for (float& value : ranks.inputs[static_cast<size_t>(me)])
+      value = std::ldexp(1.0F + value / 7, 9 * me);  // another order of additions would round otherwise
+  backend::CallId id = 0;
+  const auto run = [&](std::string_view algorithm, int64_t chunk_bytes) {
+    Spec spec = allreduce(100'000);
+    const auto all = schedule::algorithms();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].what == Collective::kAllreduce && all[i].name == algorithm)
+        spec.tuning.algorithm = static_cast<uint8_t>(i + 1);
+    spec.tuning.chunk_bytes = chunk_bytes;
+    ++id;
+    for (Rank me = 0; me < 4; ++me) mesh.backend(me).start(ranks.call(me, id, spec));
+    EXPECT_TRUE(mesh.run());
+    return ranks.outputs;
+  };
+  const auto as_chosen = run("", 0);
+  EXPECT_EQ(mesh.backend(0).last_how(), "halving_doubling");
+  for (const std::string_view name : {"direct", "two_level", "recursive_doubling", "flat_gather"}) {
+    EXPECT_EQ(run(name, 0), as_chosen) << name;
+    EXPECT_EQ(mesh.backend(0).last_how(), name);
+  }
+  EXPECT_EQ(run("ring", 0), as_chosen);
+  EXPECT_EQ(mesh.backend(0).last_how(), "halving_doubling") << "a ring adds in another order";
+  EXPECT_EQ(run("direct", 64 << 10), as_chosen);
+  const size_t in_large_chunks = steps;
+  EXPECT_EQ(run("direct", 4 << 10), as_chosen);
+  EXPECT_GT(steps, 4 * in_large_chunks);
 }
 
 TEST(NativeBackend, bitwise_schedules_sum_in_rank_order_wherever_the_ranks_are) {

@@ -18,6 +18,8 @@ constexpr int kMostChunkSteps = 2;     // each way: a sixteenth to sixteen times
 constexpr int64_t kLeastAlone = 4 << 10, kMostAlone = int64_t{1} << 30;
 // Cost models err: what they say of flows that meet in a switch is up to 2.2 times what a good switch takes.
 constexpr double kMostDearer = 2.5;
+constexpr double kLeastShare =
+    0.1;  // of what a step's buckets take: what changes less gains nothing to speak of
 
 std::string size_text(int64_t bytes) {
   return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
@@ -127,6 +129,7 @@ std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buc
     ways.back().is_computed = true;
     ways.back().exponent = 0;
   }
+  add_chunks(way, ways);
   add_algorithms(way, buckets, ways);
   if (!way.is_by_ready) {
     ways.push_back(way);
@@ -134,27 +137,35 @@ std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buc
   }
   if (copies_) add_alone(way, ways);
   add_sizes(way, ways);
-  for (const int direction : {-1, 1}) {
+  return ways;
+}
+
+void BucketWays::add_chunks(const Way& way, std::vector<Way>& ways) const {
+  for (const int direction : {1, -1}) {
     if (options_.chunk_bytes == 0 || std::abs(way.chunk + direction) > kMostChunkSteps) continue;
     Way other = way;
     other.chunk += direction;
     const int64_t bytes = chunk_of(other);
     if (bytes >= kLeastChunkBytes && bytes <= kMostChunkBytes) ways.push_back(other);
   }
-  return ways;
 }
 
-// Those that are predicted to take the least for these buckets come first.
+// Those that are predicted to take the least for these buckets come first; none that would run little of
+// them.
 void BucketWays::add_algorithms(const Way& way, std::span<const Bucket> buckets,
                                 std::vector<Way>& ways) const {
   std::vector<std::pair<double, int>> by_cost;
   for (size_t i = 0; i < options_.algorithms.size(); ++i) {
-    double us = 0;
+    double us = 0, changed_us = 0;
     for (const Bucket& bucket : buckets) {
       const int64_t bytes = bytes_of(bucket);
       const OtherAlgorithm& other = options_.algorithms[i];
-      us += is_worth_trying(other, bytes) ? other.call_us(bytes) : options_.costs.call_us(bytes);
+      const bool is_changed = is_worth_trying(other, bytes);
+      const double bucket_us = is_changed ? other.call_us(bytes) : options_.costs.call_us(bytes);
+      us += bucket_us;
+      changed_us += is_changed ? bucket_us : 0;
     }
+    if (changed_us < kLeastShare * us) continue;
     by_cost.emplace_back(us, static_cast<int>(i) + 1);
   }
   std::ranges::sort(by_cost);

@@ -10,6 +10,8 @@ namespace rueda::schedule {
 
 namespace {
 
+constexpr int64_t kLeastBucket = 1 << 20;
+
 Spec allreduce_of(int64_t bytes) {
   return {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
 }
@@ -33,7 +35,7 @@ std::vector<BucketAlgorithm> bucket_algorithms(const Topology& topology) {
   for (size_t i = 0; i < algorithms().size(); ++i) {
     const Algorithm& algorithm = algorithms()[i];
     if (algorithm.what != Collective::kAllreduce || algorithm.is_encoded ||
-        !is_order_preserving(algorithm, topology))
+        !is_order_preserving(algorithm, topology) || !algorithm.cost_us(allreduce_of(kLeastBucket), topology))
       continue;
     found.push_back({.number = static_cast<uint8_t>(i + 1),
                      .name = std::string(algorithm.name),
@@ -47,11 +49,11 @@ std::vector<BucketAlgorithm> bucket_algorithms(const Topology& topology) {
 
 int64_t plan_bucket_bytes(const Topology& topology, std::string_view forced) {
   // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (about 100 us).
-  constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
+  constexpr int64_t kMost = 16 << 20;
   constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
-  if (topology.is_single_host()) return kLeast;
+  if (topology.is_single_host()) return kLeastBucket;
   const auto cost_us = [&](int64_t bytes) { return allreduce_us(bytes, topology, forced); };
-  int64_t bytes = kLeast;
+  int64_t bytes = kLeastBucket;
   double once = cost_us(bytes);
   while (bytes < kMost) {
     const double twice = cost_us(2 * bytes);
