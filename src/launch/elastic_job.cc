@@ -203,6 +203,8 @@ void ElasticJob::hear(Nanos now) {
     if (!number) continue;  // it belongs to no process of this job
     ElasticProcess& process = processes_.at(*number);
     process.after = ready.after;
+    // It got the state from the others, or others from it.
+    if (ready.after > 0 && ready.commit != membership::kNoCommit) slots_.join(process.place.host);
     proposer_.on_ready(ready, now);
     if (ready.after == proposer_.view().number) tell(common_commit_.on_left());
   }

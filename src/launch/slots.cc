@@ -27,8 +27,11 @@ void Slots::lose(const std::string& host) {
 void Slots::rest(const std::string& name, Nanos now) {
   Host* const host = find(name);
   if (host == nullptr || host->rests_until > now) return;
-  if (now - host->rests_until >= kCutRest) host->cuts = 0;
   host->rests_until = now + std::min(kLongestCutRest, kCutRest << std::min(host->cuts++, 4));
+}
+
+void Slots::join(const std::string& name) {
+  if (Host* const host = find(name)) host->cuts = 0;
 }
 
 std::optional<Slots::Place> Slots::take(Nanos now) {

@@ -15,7 +15,7 @@ namespace rueda::launch {
 // counts as sound again.
 inline constexpr Nanos kFirstRest = kSecond, kLongestRest = 60 * kSecond;
 // So long rests a host whose network was cut, though its agent answers: each process that starts there in
-// vain costs the others the time of an init. After a minute without a cut it counts as sound again.
+// vain costs the others the time of an init.
 inline constexpr Nanos kCutRest = 60 * kSecond, kLongestCutRest = 600 * kSecond;
 
 class Slots {
@@ -23,9 +23,11 @@ class Slots {
   // The hosts that there are now, in their order. Hosts that are known keep what is known of them. A host
   // that is missing, or has fewer slots, starts nothing in the slots that are gone.
   void offer(const std::vector<HostSlots>& hosts);
-  // The network between this host and others is cut: nothing starts there for a minute, and if it
-  // is cut again within a minute after that, for two, … and ten.
+  // The network between this host and others is cut: nothing starts there for a minute,
+  // and if nobody from there can join the others afterwards for two, … and ten.
   void rest(const std::string& host, Nanos now);
+  // A process of this host has exchanged data with the others since it was started, so the network worked.
+  void join(const std::string& host);
   // A host was lost: nothing starts there until it is offered again after it was missing.
   void lose(const std::string& host);
 
