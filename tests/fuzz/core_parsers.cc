@@ -13,7 +13,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/parcel.h"
-#include "rueda/membership/view.h"
+#include "rueda/membership/vote.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/peer_table.h"
 #include "rueda/runtime/residuals.h"
@@ -138,6 +138,7 @@ void add_membership(std::vector<Parser>& all) {
   using namespace membership;
   const View view{.number = 2, .members = {{.uid = "a:0#0", .host = "a", .commit = 7}}, .lost = {"b:0#1"}};
   all.push_back({"view", round_trip(decode_view, kEncode), {encode(view)}});
+  all.push_back({"vote", round_trip(decode_vote, kEncode), {encode(accept({3, "a:0#0"}, view))}});
   const Ready ready{.uid = "a:0#0", .host = "a", .after = 1, .commit = 7, .digest = "model"};
   all.push_back({"ready", round_trip(decode_ready, kEncode), {encode(ready)}});
 }

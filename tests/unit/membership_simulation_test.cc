@@ -1,4 +1,4 @@
-// 102,000 schedules of the membership protocol (see membership_world.h). A failure prints its seed, with
+// 127,000 schedules of the membership protocol (see membership_world.h). A failure prints its seed, with
 // which `World(seed, faults).run(kEvents)` repeats it.
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ using simulation::World;
 
 // Of each kind of faults.
 #ifdef __SANITIZE_ADDRESS__  // ten times as slow; the release build goes further
-constexpr uint32_t kSchedules = 1'000;
+constexpr uint32_t kSchedules = 1'000, kOfMajority = 500;
 #else
-constexpr uint32_t kSchedules = 17'000;
+constexpr uint32_t kSchedules = 17'000, kOfMajority = 5'000;
 #endif
 constexpr int kEvents = 200;
 
@@ -24,7 +24,8 @@ struct Totals {
 
 Totals run_all(const Faults& faults) {
   Totals totals;
-  for (uint32_t seed = 1; seed <= kSchedules; ++seed) {
+  const uint32_t schedules = faults.is_by_majority ? kOfMajority : kSchedules;
+  for (uint32_t seed = 1; seed <= schedules; ++seed) {
     World world(seed, faults);
     const std::string wrong = world.run(kEvents);
     EXPECT_EQ(wrong, "") << "seed " << seed;
@@ -34,9 +35,9 @@ Totals run_all(const Faults& faults) {
     totals.with_commits += world.newest_stable() > 0 ? 1 : 0;
   }
   // What never happens proves nothing.
-  EXPECT_GT(totals.views, kSchedules) << "hardly any schedule has formed a second view";
-  EXPECT_GT(totals.with_commits, kSchedules / 4);
-  EXPECT_LT(totals.ended, kSchedules);
+  EXPECT_GT(totals.views, schedules) << "hardly any schedule has formed a second view";
+  EXPECT_GT(totals.with_commits, schedules / 4);
+  EXPECT_LT(totals.ended, schedules);
   return totals;
 }
 
@@ -72,6 +73,42 @@ TEST(MembershipSimulation, one_proposer_suffices) {
            .cut_permille = 10,
            .spawn_permille = 40,
            .has_rivals = false});
+}
+
+TEST(MembershipSimulation, a_majority_decides_whatever_crashes) {
+  run_all({.crash_permille = 10, .spawn_permille = 20, .is_by_majority = true});
+}
+
+TEST(MembershipSimulation, rivals_that_ask_a_majority_agree_over_a_bad_network) {
+  run_all({.lost_percent = 30,
+           .repeated_percent = 20,
+           .crash_permille = 5,
+           .spawn_permille = 20,
+           .is_by_majority = true});
+}
+
+TEST(MembershipSimulation, no_minority_decides_behind_a_partition) {
+  run_all({.lost_percent = 10, .crash_permille = 3, .cut_permille = 30, .is_by_majority = true});
+}
+
+TEST(MembershipSimulation, a_majority_leaves_out_hosts_that_live) {
+  run_all({.lost_percent = 10,
+           .repeated_percent = 10,
+           .crash_permille = 3,
+           .cut_permille = 30,
+           .spawn_permille = 20,
+           .loses_hosts = true,
+           .is_by_majority = true});
+}
+
+TEST(MembershipSimulation, one_proposer_suffices_for_a_majority) {
+  run_all({.lost_percent = 10,
+           .repeated_percent = 10,
+           .crash_permille = 5,
+           .cut_permille = 10,
+           .spawn_permille = 40,
+           .has_rivals = false,
+           .is_by_majority = true});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A job in which everything goes wrong, under virtual time: processes that commit steps, rival proposers, the
-// register, and a network between them that loses, repeats, reorders and cuts. One seed is one schedule.
-// Faults fall between any two messages. After each event the world checks what must never happen.
+// register (one place, or the majority of the last view), and a network between them that loses, repeats,
+// reorders and cuts. One seed is one schedule. Faults fall between any two messages. After each event the
+// world checks what must never happen.
 #pragma once
 
 #include <algorithm>
@@ -13,21 +14,11 @@
 #include <variant>
 #include <vector>
 
-#include "rueda/membership/member.h"
-#include "rueda/membership/proposer.h"
+#include "membership_record.h"
 
 namespace rueda::membership::simulation {
 
-struct Faults {
-  int lost_percent = 0, repeated_percent = 0;  // of the messages
-  int crash_permille = 0;                      // of the events: a process ends
-  int cut_permille = 0;                        // of the events: a host is cut off, or joined again
-  int spawn_permille = 0;                      // of the events: a process is started
-  bool has_rivals = true;
-  bool loses_hosts = false;  // a host that is cut off may be given up although its processes live
-};
-
-class World {
+class World : public Record {
  public:
   World(uint32_t seed, const Faults& faults) : random_(seed), faults_(faults) {
     const int count = 2 + below(4);
@@ -39,7 +30,7 @@ class World {
     }
     const Rules rules{.least = 1 + below(2), .most = 6, .timeout = kTimeout};
     const int proposers = faults_.has_rivals ? 2 : 1;
-    for (int i = 0; i < proposers; ++i) proposers_.push_back({Proposer(rules), below(kHosts), {}, true});
+    for (int i = 0; i < proposers; ++i) proposers_.push_back({Proposer(rules), below(kHosts)});
     least_ = rules.least;
     history_.push_back(first);
     for (Process& one : processes_) install(one, first);
@@ -59,79 +50,26 @@ class World {
     return wrong_;
   }
 
-  [[nodiscard]] size_t views() const { return history_.size(); }
   [[nodiscard]] bool has_ended() const { return is_ended_; }
-  [[nodiscard]] Commit newest_stable() const { return stable_; }
 
  private:
   static constexpr int kHosts = 3;
   static constexpr Nanos kTimeout = 400;  // in turns
-  static constexpr int kHealing = 6000;
+  static constexpr int kHealing = 20000;
   static constexpr size_t kMostProcesses = 12;
-
-  struct Process {
-    Membership membership;
-    int host = 0;
-    bool is_alive = true, is_excluded = false, is_given_up = false;
-    Commit commit = kNoCommit;
-    Commit started = kNoCommit;  // the newest step to which it has contributed in its view
-    std::optional<Ready> said{};
-  };
-  struct Boss {
-    Proposer proposer;
-    int host = 0;
-    std::set<Uid> gone{};
-    bool is_alive = true;
-  };
-  struct ReadyFor {
-    size_t boss;
-    Ready ready;
-  };
-  struct GoneFor {
-    size_t boss;
-    Uid uid;
-  };
-  struct Propose {
-    size_t boss;
-    View view;
-  };
-  struct Ask {
-    Uid uid;
-  };
-  struct Held {
-    std::variant<size_t, Uid> to;
-    View view;
-  };
-  struct Message {
-    int from, to;  // hosts; -1: the register, which everybody reaches unless he is cut off
-    std::variant<ReadyFor, GoneFor, Propose, Ask, Held> body;
-  };
 
   int below(int bound) { return static_cast<int>(random_() % static_cast<uint32_t>(bound)); }
   bool chance(int permille) { return below(1000) < permille; }
-  static std::string host_name(int host) { return std::string(1, static_cast<char>('a' + host)); }
 
   Uid spawn(int host) {
     const Uid uid = host_name(host) + "#" + std::to_string(processes_.size());
     processes_.push_back({Membership(uid, host_name(host)), host});
     return uid;
   }
-  Process& process(const Uid& uid) { return processes_[static_cast<size_t>(std::stoi(uid.substr(2)))]; }
-  [[nodiscard]] const View& last() const { return history_.back(); }
 
   void fail(const std::string& what) {
     if (wrong_.empty()) wrong_ = what + ": " + describe();
   }
-  [[nodiscard]] std::string describe() const {
-    std::string text = "view " + std::to_string(last().number) + " of";
-    for (const Member& one : last().members) text += " " + one.uid + "=" + std::to_string(one.commit);
-    for (const Process& one : processes_)
-      text += "; " + one.membership.uid() + (one.is_alive ? "" : " dead") + " view " +
-              std::to_string(one.membership.number()) + (one.membership.has_left() ? " left" : "") +
-              " commit " + std::to_string(one.commit);
-    return text + "; stable " + std::to_string(stable_);
-  }
-
   // ---- faults ----
 
   void disturb() {
@@ -148,6 +86,10 @@ class World {
   }
 
   static void crash(Process& one) { one.is_alive = false; }
+  // Its host or another member does not hear of it any more.
+  void leave_out(const Uid& uid) {
+    for (size_t boss = 0; boss < proposers_.size(); ++boss) on(GoneFor{boss, uid, false});
+  }
 
   // The launcher takes the host for lost. Its processes live on for a while, and find out.
   void give_up(int host) {
@@ -156,7 +98,7 @@ class World {
     for (Process& one : processes_) {
       if (one.host != host) continue;
       one.is_given_up = true;
-      for (size_t boss = 0; boss < proposers_.size(); ++boss) on(GoneFor{boss, one.membership.uid()});
+      leave_out(one.membership.uid());
     }
   }
 
@@ -174,15 +116,15 @@ class World {
     }
   }
 
-  [[nodiscard]] int count() const { return static_cast<int>(processes_.size()); }
-
   void send(int from, int to, decltype(Message::body) body) {
-    if (network_.size() < 64) {
-      Message& added = network_.emplace_back();
-      added.from = from;
-      added.to = to;
-      added.body = std::move(body);
+    if (network_.size() == 64) {  // one of them is lost
+      network_[static_cast<size_t>(below(64))] = std::move(network_.back());
+      network_.pop_back();
     }
+    Message& added = network_.emplace_back();
+    added.from = from;
+    added.to = to;
+    added.body = std::move(body);
   }
 
   void deliver() {
@@ -203,9 +145,28 @@ class World {
     if (Boss& boss = proposers_[message.boss]; boss.is_alive) boss.proposer.on_ready(message.ready, now_);
   }
   void on(const GoneFor& message) {
-    if (Boss& boss = proposers_[message.boss]; boss.is_alive) boss.proposer.on_gone(message.uid, now_);
+    Boss& boss = proposers_[message.boss];
+    if (boss.is_alive) boss.proposer.on_gone(message.uid, now_);
+    if (message.is_certain) boss.ended.insert(message.uid);
   }
   void on(const Ask& message) { send(-1, process(message.uid).host, Held{message.uid, last()}); }
+  void on(const AskOther& message) {
+    const Process& other = process(message.other);
+    if (other.is_alive && other.seen.number > 0)
+      send(other.host, process(message.uid).host, Held{message.uid, other.seen});
+  }
+  void on(const VoteFor& message) {
+    Process& voter = process(message.request.to);
+    if (!voter.is_alive) return;
+    const Vote now = compare_and_set(voter, message.number, message.request);
+    send(voter.host, proposers_[message.boss].host,
+         VoteOf{message.boss, message.number, message.request.to, now});
+  }
+  void on(const VoteOf& message) {
+    Boss& boss = proposers_[message.boss];
+    if (boss.is_alive && boss.attempt && boss.number == message.number)
+      boss.attempt->on_vote(message.from, message.vote);
+  }
   void on(const Propose& message) {
     if (message.view.number == last().number + 1) decide(message.view);
     send(-1, proposers_[message.boss].host, Held{message.boss, last()});
@@ -221,12 +182,13 @@ class World {
 
   void learn(Process& one, const View& view) {
     const bool was_member = one.membership.number() > 0;
+    if (view.number > one.seen.number) one.seen = view;
     switch (one.membership.on_view(view)) {
       case Membership::Outcome::kInstalled:
         return install_checked(one);
       case Membership::Outcome::kExcluded:
         one.is_excluded = true;
-        if (!was_member) fail("a process was excluded from views it never belonged to");
+        if (!was_member && !has_belonged(one)) fail("a process was excluded from views it never belonged to");
         return;
       case Membership::Outcome::kNoNews:
         return;
@@ -234,23 +196,34 @@ class World {
   }
 
   void install(Process& one, const View& view) {
+    one.seen = view;
     if (one.membership.on_view(view) == Membership::Outcome::kInstalled) install_checked(one);
   }
 
   void install_checked(Process& one) {
     const View& view = *one.membership.view();
-    if (!(view == history_[static_cast<size_t>(view.number - 1)])) fail("two lists for one number");
+    if (!(view == decided(view.number))) fail("two lists for one number");
+    if (faults_.is_by_majority && view.number > 1) {
+      one.votes[view.number] = closed();
+      end_neighbours(view);
+    }
     one.started = kNoCommit;
     one.said.reset();
   }
 
+  // A survivor ends those of its host that the view leaves out, before it installs the view.
+  void end_neighbours(const View& view) {
+    for (const Member& one : decided(view.number - 1).members)
+      if (view.rank_of(one.uid) < 0 && has_host(view, process(one.uid).host)) crash(process(one.uid));
+  }
   [[nodiscard]] bool is_running(const Process& one) const {
     return one.is_alive && one.membership.number() > 0 && !one.membership.has_left();
   }
 
   void act(Process& one) {
     if (!one.is_alive) return tell_gone(one);
-    if (one.is_given_up && chance(200)) return crash(one);  // the silence of the launcher ends it
+    // The silence of the launcher ends it.
+    if (one.is_given_up && !faults_.is_by_majority && chance(200)) return crash(one);
     if (one.is_excluded) return;
     if (!is_running(one)) return wait(one);
     const View& view = *one.membership.view();
@@ -284,7 +257,12 @@ class World {
     if (!one.said) leave(one);
     for (size_t boss = 0; boss < proposers_.size(); ++boss)
       send(one.host, proposers_[boss].host, ReadyFor{boss, *one.said});
-    send(one.host, -1, Ask{one.membership.uid()});
+    if (!faults_.is_by_majority) return send(one.host, -1, Ask{one.membership.uid()});
+    if (!chance(250)) return;
+    Process& other = processes_[static_cast<size_t>(below(count()))];
+    send(one.host, other.host, AskOther{one.membership.uid(), other.membership.uid()});
+    Boss& boss = proposers_[static_cast<size_t>(below(static_cast<int>(proposers_.size())))];
+    if (boss.is_alive) send(boss.host, one.host, Held{one.membership.uid(), boss.proposer.view()});
   }
 
   // A member contributes to the next step, or completes the one to which all members have contributed.
@@ -309,27 +287,62 @@ class World {
     note_stable(view);
   }
 
-  void note_stable(const View& view) {
-    Commit least = INT64_MAX;
-    for (const Member& other : view.members) {
-      const Process& peer = process(other.uid);
-      if (peer.membership.number() != view.number) return;
-      least = std::min(least, peer.commit);
-    }
-    stable_ = std::max(stable_, least);
-  }
-
   // ---- proposers ----
 
   void act_as(size_t index) {
     Boss& boss = proposers_[index];
     if (!boss.is_alive) return;
-    for (const Uid& uid : boss.proposer.silent(now_)) crash(process(uid));  // its agent kills it
-    if (const std::optional<View> next = boss.proposer.next())
+    for (const Uid& uid : boss.proposer.silent(now_))  // its agent kills it, if there is one
+      faults_.is_by_majority ? leave_out(uid) : crash(process(uid));
+    if (faults_.is_by_majority)
+      ask_for_votes(index);
+    else if (const std::optional<View> next = boss.proposer.next())
       send(boss.host, -1, Propose{index, *next});
     else if (below(4) == 0)
       send(boss.host, -1, Propose{index, View{.number = 0, .members = {}, .lost = {}}});  // only asks
     if (is_healed_ && !boss.proposer.verdict(now_).empty()) is_ended_ = true;
+  }
+
+  void ask_for_votes(size_t index) {
+    Boss& boss = proposers_[index];
+    if (!boss.attempt || boss.number <= boss.proposer.view().number || chance(5)) begin_attempt(boss);
+    if (!boss.attempt) return;
+    if (boss.attempt->is_outbid() && chance(100)) boss.attempt->retry();
+    boss.round = std::max(boss.round, boss.attempt->ballot().round);
+    for (const Agreement::Request& one : boss.attempt->requests())
+      if (chance(700)) send(boss.host, process(one.to).host, VoteFor{index, boss.number, one});
+    if (boss.attempt->is_too_late()) {
+      const Process& other = processes_[static_cast<size_t>(below(count()))];
+      if (other.is_alive) send(other.host, boss.host, Held{index, other.seen});
+    }
+    if (const View* const view = boss.attempt->decided()) {
+      if (view->number == last().number + 1) {
+        if (!has_quorum(*view)) fail("a minority has decided");
+        decide(*view);
+      }
+      if (!(*view == decided(view->number))) fail("two lists were decided");
+      boss.proposer.on_view(*view, now_);
+    }
+  }
+
+  void begin_attempt(Boss& boss) {
+    boss.attempt.reset();
+    const std::optional<View> next = boss.proposer.next();
+    if (!next) return;
+    const auto rival = static_cast<size_t>(&boss - proposers_.data());
+    const Ballot first{.round = boss.round + 1, .by = std::to_string(rival)};
+    boss.number = next->number;
+    boss.attempt.emplace(first, boss.proposer.view(), *next, boss.ended);
+  }
+
+  // Nobody who lives knows a view from which another one can follow.
+  bool is_stuck() {
+    int64_t known = 0;
+    for (const Process& one : processes_)
+      if (one.is_alive) known = std::max(known, one.seen.number);
+    for (const Boss& one : proposers_)
+      if (one.is_alive) known = std::max(known, one.proposer.view().number);
+    return faults_.is_by_majority && is_majority_lost(known);
   }
 
   void decide(const View& view) {
@@ -342,7 +355,8 @@ class World {
       if (!one.is_new && last().rank_of(one.uid) < 0) fail("a member came back");
     }
     if (!has_stable) fail("no member holds the newest stable commit");
-    for (const Member& one : last().members) check_fenced(process(one.uid), view);
+    if (!faults_.is_by_majority)
+      for (const Member& one : last().members) check_fenced(process(one.uid), view);
     history_.push_back(view);
   }
 
@@ -357,10 +371,11 @@ class World {
 
   // The job has ended with a verdict, or all that can belong to the last view do, and commit in it.
   bool has_settled() {
-    if (is_ended_) return true;
+    if (is_ended_ || is_stuck()) return true;
     for (const Process& one : processes_) {
       if (!one.is_alive || one.is_given_up || one.is_excluded) continue;
       const bool has_place = last().rank_of(one.membership.uid()) >= 0;
+      if (!has_place && has_belonged(one)) continue;  // it hears so, or asks until its time is over
       if (!has_place && last().size() < 6) return false;
       if (has_place && (!is_running(one) || one.membership.number() != last().number)) return false;
       if (has_place && one.commit < last().commit() + 2) return false;
@@ -373,12 +388,9 @@ class World {
 
   std::mt19937 random_;
   Faults faults_;
-  std::vector<Process> processes_;
   std::vector<Boss> proposers_;
-  std::vector<View> history_;  // [number - 1]: what the register has accepted
   std::vector<Message> network_;
   std::set<int> cut_, given_up_;
-  Commit stable_ = kNoCommit;
   int least_ = 1;
   Nanos now_ = 1;
   bool is_healed_ = false, is_ended_ = false;

@@ -1,5 +1,6 @@
 #include "rueda/membership/member.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rueda::membership {
@@ -16,8 +17,9 @@ Membership::Outcome Membership::on_view(const View& view) {
     has_left_ = false;
     return Outcome::kInstalled;
   }
-  // One that has never belonged to a view may belong to a later one.
-  if (number() == 0) return Outcome::kNoNews;
+  // One that has never belonged to a view may belong to a later one, unless it has missed the one to which it
+  // did belong.
+  if (number() == 0 && std::ranges::find(view.lost, uid_) == view.lost.end()) return Outcome::kNoNews;
   has_left_ = true;
   return Outcome::kExcluded;
 }
