@@ -13,6 +13,7 @@
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/control/parcel.h"
+#include "rueda/members/member_store.h"
 #include "rueda/membership/vote.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/peer_table.h"
@@ -141,6 +142,16 @@ void add_membership(std::vector<Parser>& all) {
   all.push_back({"vote", round_trip(decode_vote, kEncode), {encode(accept({3, "a:0#0"}, view))}});
   const Ready ready{.uid = "a:0#0", .host = "a", .after = 1, .commit = 7, .digest = "model"};
   all.push_back({"ready", round_trip(decode_ready, kEncode), {encode(ready)}});
+  const auto as_bytes = [](const auto& value) { return bytes_of(members::to_text(value)); };
+  const auto from_text = [](auto parse) {
+    return [parse](std::span<const std::byte> raw) {
+      return parse(std::string_view(reinterpret_cast<const char*>(raw.data()), raw.size()));
+    };
+  };
+  const members::Contact contact{.address = "10.0.0.1", .port = 4711, .pid = 7, .began = 8, .pid_space = 9};
+  all.push_back({"contact", round_trip(from_text(members::parse_contact), as_bytes), {as_bytes(contact)}});
+  const members::LeaveAt order{.view = 2, .commit = 7};
+  all.push_back({"leave_at", round_trip(from_text(members::parse_leave_at), as_bytes), {as_bytes(order)}});
 }
 
 void add_status(std::vector<Parser>& all) {

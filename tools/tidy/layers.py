@@ -21,6 +21,7 @@ TIERS = {
     "transport": 1,
     "backend": 2,
     "control": 2,
+    "members": 2,
     "runtime": 3,
     "capi": 4,
 }

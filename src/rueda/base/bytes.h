@@ -102,7 +102,6 @@ class ByteReader {
 
   [[nodiscard]] bool is_ok() const { return is_ok_; }
   [[nodiscard]] bool is_at_end() const { return rest_.empty(); }
-  [[nodiscard]] size_t left() const { return rest_.size(); }
   void fail() {
     is_ok_ = false;
     rest_ = {};

@@ -72,6 +72,7 @@ const char* rueda_elastic_view(void) {
 
 void rueda_elastic_committed(int64_t commit) {
   rueda::status::ElasticBoard* const board = capi::board();
+  if (board == nullptr && !capi::is_forked_child()) return capi::elastic_rank().committed(commit);
   if (board == nullptr) return;
   board->committed(commit, capi::kAnswerTime);
   static std::once_flag once;
@@ -85,7 +86,11 @@ int rueda_elastic_news(rueda_elastic_news_info* news) {
   news->are_hosts_added = news->are_hosts_removed = news->does_leave = 0;
   news->at_commit = -1;
   const rueda::status::ElasticBoard* const board = capi::board();
-  if (board == nullptr) return RUEDA_OK;
+  if (board == nullptr) {
+    news->at_commit = capi::elastic_rank().leave_at();
+    news->are_hosts_added = news->at_commit >= 0 ? 1 : 0;
+    return RUEDA_OK;
+  }
   const rueda::status::ViewChange change = board->read();
   news->are_hosts_added = change.are_hosts_added ? 1 : 0;
   news->are_hosts_removed = change.are_hosts_removed ? 1 : 0;

@@ -97,6 +97,20 @@ Status join_next_view(const runtime::JoinRequest& request) {
   return joined;
 }
 
+// The same of the processes that start an elastic job without a launcher.
+Status begin_first_view(const store::Interrupted& is_interrupted) {
+  const Result<store::World> world = store::detect_world(process_variable, store::read_ancestry());
+  if (!world.is_ok()) return world.status();
+  const Result<Config> config = parse_config(process_variable);
+  if (!config.is_ok()) return config.status();
+  const Deadline deadline = Deadline::after(nanos(config.value().start_timeout_s, kSecond));
+  t_is_in_init = true;
+  const Status begun =
+      elastic_rank().begin(world.value(), config.value().interface, {deadline, is_interrupted});
+  t_is_in_init = false;
+  return begun;
+}
+
 // An init in which a rank of the first view was lost may succeed in the next one.
 bool goes_on_after(const Status& failed) {
   return elastic_rank().is_elastic() && failed.code == Code::kUnavailable;
@@ -144,11 +158,16 @@ Status init(runtime::InitOptions options) {
     watch_forks(what_children_learn);
   }
   life.has_ended_well = false;
+  if (elastic_rank().must_begin()) {
+    const Status begun = begin_first_view(options.is_interrupted);
+    if (!begun.is_ok()) return begun;
+  }
   if (elastic_rank().must_join()) {
     const Status joined = join_next_view({.is_interrupted = options.is_interrupted});
     if (!joined.is_ok()) return joined;
   }
-  if (life.has_had_epoch || elastic_rank().view() != nullptr) return begin_epoch(std::move(options));
+  const membership::View* const view = elastic_rank().view();
+  if (life.has_had_epoch || (view != nullptr && view->number > 1)) return begin_epoch(std::move(options));
   const Status begun = begin_first_epoch(options);
   life.has_had_epoch = begun.is_ok();
   return begun;
@@ -168,6 +187,8 @@ Status begin_epoch(runtime::InitOptions options) {
   // Before the ranks meet: `rueda stacks` also explains an init that hangs.
   const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
   if (const Result<Config> config = parse_config(get_env); config.is_ok()) start_endpoint(config.value());
+  const auto is_missing = std::make_shared<bool>(false);
+  options.is_interrupted = elastic_rank().watching(std::move(options.is_interrupted), is_missing);
   t_is_in_init = true;
   Result<runtime::Session> session = runtime::bootstrap(rendezvous(), std::move(options), get_env);
   rendezvous().watch({});
@@ -176,6 +197,7 @@ Status begin_epoch(runtime::InitOptions options) {
   if (!session.is_ok()) {
     elastic_rank().spend();
     stop_endpoint();
+    if (*is_missing) return {Code::kUnavailable, "a member of this view ended before all had met."};
     return session.status();
   }
   session.value().first_handle = life.next_handle;

@@ -16,6 +16,10 @@ namespace rueda::membership {
 inline constexpr const char* kUidVariable = "RUEDA_ELASTIC_UID";
 inline constexpr const char* kFirstViewVariable = "RUEDA_ELASTIC_VIEW";
 inline constexpr const char* kTimeoutVariable = "RUEDA_ELASTIC_TIMEOUT";
+// Of a process of a job without a launcher: 1 if it joins one that runs; where else than at RUEDA_STORE it
+// looks for members.
+inline constexpr const char* kJoinerVariable = "RUEDA_JOINER";
+inline constexpr const char* kMembersVariable = "RUEDA_ELASTIC_MEMBERS";
 
 // The value is the encoded view. It is set once, by compare and set.
 inline std::string view_key(int64_t number) { return "elastic/view/" + std::to_string(number); }
@@ -32,6 +36,19 @@ inline std::string answer_key(std::string_view uid, int64_t after) {
 // For whom the next view waits, as words; empty: for nobody.
 inline constexpr std::string_view kAwaitedKey = "elastic/awaited";
 inline constexpr std::string_view kAnswerView = "view ", kAnswerNo = "no ";
+
+// ---- in the stores that members serve where no launcher does ----
+
+// The encoded vote of the member that serves the store, for the view of this number.
+inline std::string vote_key(int64_t number) { return "elastic/vote/" + std::to_string(number); }
+// The value is the encoded newest view to which the member belongs.
+inline constexpr std::string_view kNewestKey = "elastic/newest";
+// The encoded Ready of the member, once it has left view `after`.
+inline std::string left_key(int64_t after) { return "elastic/left/" + std::to_string(after); }
+// Ready of a process of the first view, without a commit: who it is.
+inline std::string first_key(Rank rank) { return "elastic/first/" + std::to_string(rank); }
+// "<view> <commit>": all members leave that view at that commit, because somebody joins.
+inline constexpr std::string_view kLeaveAtKey = "elastic/leave-at";
 
 // Below this are the keys of the init exchanges of a view. Those of the first view have none: it is like a
 // job of fixed size.

@@ -157,10 +157,12 @@ std::vector<Member> Proposer::candidates() const {
   const bool do_leavers_stay = must_leavers_stay();
   for (const Member& one : view_.members)
     if (is_ready(one) && (do_leavers_stay || !leaving_.contains(one.uid)))
-      list.push_back({.uid = one.uid, .host = one.host, .commit = ready_.at(one.uid).commit});
+      list.push_back(
+          {.uid = one.uid, .host = one.host, .commit = ready_.at(one.uid).commit, .contact = one.contact});
   for (const Ready& one : joiners())
     if (has_room(std::ssize(list)))
-      list.push_back({.uid = one.uid, .host = one.host, .commit = kNoCommit, .is_new = true});
+      list.push_back(
+          {.uid = one.uid, .host = one.host, .commit = kNoCommit, .is_new = true, .contact = one.contact});
   return list;
 }
 

@@ -73,6 +73,7 @@ Bytes encode(const View& view) {
     out.put_string(one.host);
     out.put(one.commit);
     out.put(static_cast<uint8_t>(one.is_new));
+    out.put_string(one.contact);
   });
   writer.put_list(view.lost, [](ByteWriter& out, const Uid& uid) { out.put_string(uid); });
   return std::move(writer).take();
@@ -86,6 +87,7 @@ Bytes encode(const Ready& ready) {
   writer.put(ready.commit);
   writer.put_string(ready.digest);
   writer.put_string(ready.cut_from);
+  writer.put_string(ready.contact);
   return std::move(writer).take();
 }
 
@@ -99,6 +101,7 @@ Result<View> decode_view(std::span<const std::byte> bytes) {
     one.host = in.get_string(kMaxUidBytes);
     one.commit = in.get<Commit>();
     one.is_new = in.get<uint8_t>() != 0;
+    one.contact = in.get_string(kMaxContactBytes);
     return one;
   });
   view.lost = reader.get_list(kMaxRanks, [](ByteReader& in) { return in.get_string(kMaxUidBytes); });
@@ -115,6 +118,7 @@ Result<Ready> decode_ready(std::span<const std::byte> bytes) {
   ready.commit = reader.get<Commit>();
   ready.digest = reader.get_string(kMaxDigestBytes);
   ready.cut_from = reader.get_string(kMaxUidBytes);
+  ready.contact = reader.get_string(kMaxContactBytes);
   const bool is_whole = reader.is_ok() && reader.is_at_end();
   if (!is_whole || ready.uid.empty() || ready.after < 0 || ready.commit < kNoCommit)
     return malformed("a member that is ready");

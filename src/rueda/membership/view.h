@@ -26,6 +26,7 @@ struct Member {
   std::string host;
   Commit commit = kNoCommit;  // the newest that it held when the view was formed
   bool is_new = false;        // it did not belong to the view before
+  std::string contact{};      // how others reach its process; empty where a launcher decides the views
   bool operator==(const Member&) const = default;
 };
 
@@ -58,12 +59,13 @@ struct Ready {
   std::string host;
   int64_t after = 0;  // 0: it has never belonged to one
   Commit commit = kNoCommit;
-  std::string digest;  // of the names, shapes and types of its state; empty: it does not say
-  Uid cut_from{};      // a member whose host acknowledged nothing to this one; empty: none
+  std::string digest;     // of the names, shapes and types of its state; empty: it does not say
+  Uid cut_from{};         // a member whose host acknowledged nothing to this one; empty: none
+  std::string contact{};  // as in Member
   bool operator==(const Ready&) const = default;
 };
 
-inline constexpr size_t kMaxUidBytes = 512, kMaxDigestBytes = 256;
+inline constexpr size_t kMaxUidBytes = 512, kMaxDigestBytes = 256, kMaxContactBytes = 128;
 
 Bytes encode(const View& view);
 Bytes encode(const Ready& ready);

@@ -37,7 +37,7 @@ Bytes encode(const Vote& vote) {
   writer.put(static_cast<uint8_t>(vote.is_closed));
   put_ballot(writer, vote.promised);
   put_ballot(writer, vote.accepted);
-  if (vote.view) writer.put_raw(encode(*vote.view));
+  if (vote.view) writer.put_vector(encode(*vote.view));
   return std::move(writer).take();
 }
 
@@ -55,8 +55,10 @@ Result<Vote> decode_vote(std::span<const std::byte> bytes) {
   const bool has_accepted = vote.accepted.round > 0;
   if (has_accepted == reader.is_at_end()) return malformed;
   if (!has_accepted) return vote;
-  Result<View> view = decode_view(reader.get_raw(reader.left()));
+  const auto raw = reader.get_vector<std::byte>(bytes.size());
+  Result<View> view = decode_view(raw);
   if (!view.is_ok()) return view.status();
+  if (!reader.is_at_end()) return malformed;
   vote.view = std::move(view).value();
   return vote;
 }

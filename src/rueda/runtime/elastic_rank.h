@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rueda/base/clock.h"
+#include "rueda/members/member_views.h"
 #include "rueda/membership/member.h"
 #include "rueda/runtime/init_exchange.h"
 #include "rueda/store/world.h"
@@ -26,6 +27,9 @@ class ElasticRank {
   explicit ElasticRank(const store::GetEnv& get_env);
 
   [[nodiscard]] bool is_elastic() const { return membership_.has_value(); }
+  // No launcher decides the views, and this process has not met the others of the first one.
+  [[nodiscard]] bool must_begin() const { return members_ && !is_joiner_ && membership_->number() == 0; }
+  Status begin(const store::World& world, const std::string& interface, const members::ViewWait& wait);
   // The next init has to wait for a view: this process belongs to none, or its epoch there has failed.
   [[nodiscard]] bool must_join() const;
   // An epoch of this view, or an init in it, has failed. Another one cannot succeed.
@@ -37,6 +41,18 @@ class ElasticRank {
   // Not in an epoch. Returns when this process belongs to the next view.
   Status join(RendezvousPoint& point, store::World world, const std::string& interface,
               const JoinRequest& request);
+  // Without a launcher: this process has made a commit, and may ask the others to leave the view at a later
+  // one.
+  void committed(membership::Commit commit) {
+    if (members_ && view() != nullptr) members_->committed(*view(), commit);
+  }
+  // The commit at which all leave the view; kNoCommit: none, or a launcher names it.
+  [[nodiscard]] membership::Commit leave_at() const {
+    return members_ && view() != nullptr ? members_->leave_at(view()->number) : membership::kNoCommit;
+  }
+  // For an init in this view. Where a launcher tells nobody that a rank has ended, the ranks look themselves:
+  // then is_missing becomes true, and the wait ends.
+  [[nodiscard]] store::Interrupted watching(store::Interrupted given, std::shared_ptr<bool> is_missing);
   // The place of this process in the view, instead of the one that the environment gives.
   [[nodiscard]] store::World seated(store::World world) const;
   // Null if it has not joined one yet; the processes that were started first begin in view 1.
@@ -48,7 +64,13 @@ class ElasticRank {
   Result<std::string> await_answer(store::Store& store, int64_t after, const JoinRequest& request,
                                    Deadline deadline);
 
+  Status join_members(const store::World& world, const std::string& interface, const membership::Ready& mine,
+                      const members::ViewWait& wait);
+  [[nodiscard]] membership::Ready leave(const JoinRequest& request);
+
   std::optional<membership::Membership> membership_;
+  std::unique_ptr<members::MemberViews> members_;  // null where a launcher decides the views
+  bool is_joiner_ = false;
   bool is_in_first_ = false;  // it belongs to view 1, which it need not know
   bool is_spent_ = false;
   Rank cut_from_ = -1;  // in the view to which it belongs

@@ -7,6 +7,7 @@
 #include "rueda/store/detect_one.h"
 #include "rueda/store/environment.h"
 #include "rueda/store/job_id.h"
+#include "rueda/store/members.h"
 #include "rueda/store/slurm.h"
 #include "rueda/store/store_url.h"
 
@@ -88,7 +89,8 @@ std::string name_first_pod(const Environment& env, const World& world) {
 Result<World> settle(const Environment& env, World world) {
   // Others may come to an elastic job, on other hosts too. Whether a view lies on one host is asked for each
   // view.
-  const bool may_grow = env.has("RUEDA_ELASTIC_UID") && env.has("RUEDA_STORE");
+  const bool may_grow =
+      env.has("RUEDA_STORE") && (env.has("RUEDA_ELASTIC_UID") || env.text("RUEDA_ELASTIC") == "members");
   if (world.size == 1) {
     world.local_rank = 0;
     world.local_size = 1;
@@ -120,6 +122,16 @@ Result<World> from_rueda(const Environment& env, World world) {
   const Names names{rank, "RUEDA_SIZE", "RUEDA_LOCAL_RANK", "RUEDA_LOCAL_SIZE"};
   if (Status status = read_numbers(env, names, world); !status.is_ok()) return status;
   world.launcher = is_indexed ? "kubernetes" : "rueda";
+  world.job = make_job_id("rueda-" + env.text("RUEDA_STORE"));
+  return settle(env, std::move(world));
+}
+
+// A process that joins an elastic job of which no launcher knows. It has no rank before it is admitted.
+Result<World> from_joiner(const Environment& env, World world) {
+  world.rank = 0;
+  world.size = 1;
+  world.launcher = "rueda";
+  world.reason = "RUEDA_ELASTIC=members is set, and RUEDA_RANK is not";
   world.job = make_job_id("rueda-" + env.text("RUEDA_STORE"));
   return settle(env, std::move(world));
 }
@@ -345,6 +357,8 @@ std::string host_name(const Environment& env) {
 
 Result<World> detect(const Environment& env, World world) {
   if (has_either(env, {"RUEDA_RANK", "RUEDA_SIZE", "", ""})) return from_rueda(env, std::move(world));
+  if (env.text("RUEDA_ELASTIC") == "members" && env.has("RUEDA_STORE"))
+    return from_joiner(env, std::move(world));
   if (has_either(env, {"HOROVOD_RANK", "HOROVOD_SIZE", "", ""}))
     return from_horovodrun(env, std::move(world));
   if (env.has("TORCHELASTIC_RUN_ID")) return from_torch_names(env, std::move(world), "torchrun");
@@ -370,6 +384,13 @@ Result<World> detect(const Environment& env, World world) {
 }
 
 }  // namespace
+
+bool is_elastic_by_members(const GetEnv& get_env) {
+  const Environment env(get_env);
+  return env.text("RUEDA_ELASTIC") == "members" && env.text("RUEDA_STORE_SERVED") != "1";
+}
+
+std::string host_name(const GetEnv& get_env) { return host_name(Environment(get_env)); }
 
 Result<World> detect_one(const GetEnv& get_env) {
   const Environment env(get_env);

@@ -11,6 +11,7 @@
 #include "rueda/store/find_rank_0.h"
 #include "rueda/store/job_id.h"
 #include "rueda/store/launcher_space.h"
+#include "rueda/store/members.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store_url.h"
 #include "rueda/store/tcp_store.h"
@@ -38,7 +39,9 @@ Status secret_not_mounted(const World& world, const Status& status) {
                            " (defaultMode: 0400; fsGroup for other users than 0)"};
 }
 
-Result<Secret> secret_from_files(const World& world) {
+}  // namespace
+
+Result<Secret> secret_of(const World& world) {
   if (!world.secret_file.empty()) {
     Result<Secret> secret = read_secret_file(world.secret_file);
     if (!secret.is_ok() && world.is_in_pod) return secret_not_mounted(world, secret.status());
@@ -54,6 +57,8 @@ Result<Secret> secret_from_files(const World& world) {
   if (!key.is_ok()) return key.status();
   return secret_of_job(key.value(), world.job);
 }
+
+namespace {
 
 Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& address, int port,
                                   const Secret& secret) {
@@ -74,7 +79,7 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
   const World& world = attempt.world;
   const Result<StoreUrl> url = parse_store_url(world.url);
   if (!url.is_ok()) return url.status();
-  const Result<Secret> secret = secret_from_files(world);
+  const Result<Secret> secret = secret_of(world);
   if (!secret.is_ok()) return secret.status();
   if (url.value().is_file) {
     const std::string& dir = url.value().dir;
@@ -94,7 +99,7 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
 
 Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   const World& world = attempt.world;
-  const Result<Secret> secret = secret_from_files(world);
+  const Result<Secret> secret = secret_of(world);
   if (!secret.is_ok()) return secret.status();
   const auto ports = seed_ports(world.job);
   const std::string host = rendezvous_host(world);
