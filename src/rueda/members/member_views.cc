@@ -203,10 +203,13 @@ void MemberViews::hear_joiners(membership::Proposer& proposer) {
   for (const Ready& one : living_joiners(proposer.view())) proposer.on_ready(one, monotonic_now());
   for (const auto& [uid, why] : proposer.take_refused()) {
     RUEDA_LOG(kWarning, "process " + uid + ": " + why);
-    if (proposer.view().rank_of(uid) >= 0) continue;  // it sees that the next view is without it
-    own_->put(membership::answer_key(uid, 0), std::string(membership::kAnswerNo) + why);
-    own_->forget(uid);
+    if (proposer.view().rank_of(uid) < 0) refuse(uid, why);  // a member sees that the next view is without it
   }
+}
+
+void MemberViews::refuse(const Uid& uid, const std::string& why) {
+  own_->put(membership::answer_key(uid, 0), std::string(membership::kAnswerNo) + why);
+  own_->forget(uid);
 }
 
 Result<View> MemberViews::lead(const View& last, const Ready& mine, Nanos timeout, std::set<Uid> silent,

@@ -68,6 +68,7 @@ class MemberViews {
   void hear_members(membership::Proposer& proposer);
   void hear_joiners(membership::Proposer& proposer);
   void note(const membership::Member& member, const Said& said, membership::Proposer& proposer);
+  void refuse(const membership::Uid& uid, const std::string& why);
   std::vector<membership::Ready> living_joiners(const membership::View& view);
   Result<membership::View> find_view(const store::World& world, const membership::View& known);
   Result<std::optional<membership::View>> ask_to_join(const membership::View& known,

@@ -129,6 +129,7 @@ Status RendezvousPoint::open(const store::World& world, const std::string& inter
   const bool is_same_place = rendezvous_.store && site_of(world) == site_of(world_) && serves_as_before;
   if (!is_same_place) {
     rendezvous_ = {};
+    prefixed_ = nullptr;
     Result<store::Rendezvous> opened =
         store::open_rendezvous(world, interface, kRelease, deadline, is_interrupted_);
     if (!opened.is_ok()) return opened.status();
