@@ -148,7 +148,7 @@ void add_membership(std::vector<Parser>& all) {
       return parse(std::string_view(reinterpret_cast<const char*>(raw.data()), raw.size()));
     };
   };
-  const members::Contact contact{.address = "10.0.0.1", .port = 4711, .pid = 7, .began = 8, .pid_space = 9};
+  const members::Contact contact{.address = "10.0.0.1", .port = 4711, .pid = 7, .began = 8, .pids = 9};
   all.push_back({"contact", round_trip(from_text(members::parse_contact), as_bytes), {as_bytes(contact)}});
   const members::LeaveAt order{.view = 2, .commit = 7};
   all.push_back({"leave_at", round_trip(from_text(members::parse_leave_at), as_bytes), {as_bytes(order)}});

@@ -29,6 +29,14 @@ def free_port():
     raise AssertionError("no free port")
 
 
+SCRIPT = """
+import json, os
+from elastic_sums import train
+named = ("rank", "size", "local_rank", "uid", "exact")
+print(json.dumps({"what": "end", **dict(zip(named, train(20, 3, doomed=("r0", 5), grown=3)))}), flush=True)
+"""
+
+
 class Member:
     """A process that was started by hand."""
 
@@ -37,7 +45,7 @@ class Member:
         self.err_path = job.folder / f"{name}.err"
         with self.out_path.open("w") as out, self.err_path.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, PROGRAM], stdout=out, stderr=err, env={**job.variables, **variables}
+                [sys.executable, job.program], stdout=out, stderr=err, env={**job.variables, **variables}
             )
 
     @property
@@ -63,8 +71,8 @@ class Member:
 class Job:
     """Ranks r0, r1, … of one job, whose processes are ended at the end."""
 
-    def __init__(self, folder, size, actions=None, end=(2, 20), hosts=None, env=None):
-        self.folder, self.members = folder, []
+    def __init__(self, folder, size, actions=None, end=(2, 20), hosts=None, env=None, program=PROGRAM):
+        self.folder, self.members, self.program = folder, [], program
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
         secret = folder / "secret"
         secret.write_bytes(os.urandom(32))
@@ -149,6 +157,23 @@ def test_the_survivors_of_rank_0_go_on_without_a_launcher(job, where):
     assert len({one.views()[2]["commit"] for one in survivors}) == 1
     assert all(one.views()[2]["size"] == 2 and len(one.views()[2]["lost"]) == 1 for one in survivors)
     assert_exact(survivors)
+
+
+def test_a_script_with_elastic_run_loses_rank_0_and_takes_in_another_process(job, tmp_path):
+    script = tmp_path / "sums.py"
+    script.write_text(SCRIPT)
+    run = job(3, program=script, env={"PYTHONPATH": os.pathsep.join([PYTHON_PATH, str(PROGRAM.parent)])})
+    assert run[0].finish() == -signal.SIGKILL
+    joiner = run.add("joiner", RUEDA_JOINER="1")
+    members = [*run.members[1:3], joiner]
+    assert [one.finish() for one in members] == [0, 0, 0], run.text()
+    ends = [one.all("end")[0] for one in members]
+    assert [(one["rank"], one["size"], one["local_rank"]) for one in ends] == [
+        (0, 3, 0),
+        (1, 3, 1),
+        (2, 3, 2),
+    ]
+    assert all(one["exact"] for one in ends)
 
 
 def test_one_of_two_goes_on_alone_when_its_neighbour_has_ended_for_certain(job):

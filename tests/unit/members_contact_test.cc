@@ -13,7 +13,7 @@ namespace rueda::members::contact_test {
 namespace {
 
 TEST(Contact, text_brings_it_back_and_other_text_is_refused) {
-  const Contact contact{.address = "fd00::1", .port = 4711, .pid = 7, .began = 8, .pid_space = 9};
+  const Contact contact{.address = "fd00::1", .port = 4711, .pid = 7, .began = 8, .pids = 9};
   EXPECT_EQ(parse_contact(to_text(contact)).value(), contact);
   for (const char* text : {"", "4711", "4711 7 8 9", "4711 7 8 9 ", "0 7 8 9 a", "65536 7 8 9 a",
                            "4711 0 8 9 a", "4711 -1 8 9 a", "4711 7 8 9 a b"})
@@ -32,7 +32,7 @@ Contact contact_of(pid_t pid) {
           .port = 1,
           .pid = pid,
           .began = look_at_process(pid, 0).began,
-          .pid_space = pid_space()};
+          .pids = pids_of_here()};
 }
 
 TEST(Contact, a_stopped_process_is_ended_and_then_has_ended) {
@@ -44,6 +44,7 @@ TEST(Contact, a_stopped_process_is_ended_and_then_has_ended) {
   ASSERT_EQ(waitpid(child, nullptr, WUNTRACED), child);
   const Contact contact = contact_of(child);
   EXPECT_FALSE(has_ended(contact));
+  EXPECT_FALSE(is_at_work(contact));
   EXPECT_TRUE(end_process(contact, 10 * kSecond).is_ok()) << "also before anybody has waited for it";
   EXPECT_TRUE(has_ended(contact));
   int how = 0;
@@ -62,7 +63,7 @@ TEST(Contact, another_process_with_its_pid_is_left_alone) {
 
 TEST(Contact, a_process_of_another_container_is_not_ended) {
   Contact contact = contact_of(getpid());
-  contact.pid_space += 1;
+  contact.pids ^= 1;
   EXPECT_FALSE(shares_pids(contact));
   EXPECT_FALSE(has_ended(contact));
   EXPECT_FALSE(end_process(contact, kSecond).is_ok());

@@ -63,7 +63,7 @@ class Membership(Protocol):
         """
 
     def committed(self, commit: int) -> None:
-        """This process holds a new commit. Never blocks."""
+        """This process holds a new commit. Waits only where the members may be about to leave the view."""
 
     def news(self) -> News:
         """What has been heard. Never blocks."""
@@ -73,11 +73,13 @@ class CoreMembership:
     """The engine's membership. Any thread."""
 
     def is_elastic(self) -> bool:
-        """Whether `rueda run` started this job with --min-np, or with a script that finds hosts."""
+        """Whether `rueda run` started this job with --min-np, or with a script that finds hosts, or its
+        processes decide who belongs to it (RUEDA_ELASTIC=members).
+        """
         return _core.is_elastic()
 
     def is_joiner(self) -> bool:
-        """The launcher says so in the environment of those that it starts later."""
+        """The launcher says so in the environment of those that it starts later; without one, the user."""
         return os.environ.get("RUEDA_JOINER") == "1" and self.is_elastic()
 
     def join(self, commit: int, digest: bytes, timeout_s: float) -> View:

@@ -138,7 +138,8 @@ Status join_view(const runtime::JoinRequest& request) {
   if (is_forked_child()) return {Code::kUnavailable, kForkedSentence};
   if (!elastic_rank().is_elastic())
     return {Code::kUnsupported,
-            "this process does not belong to an elastic job; start it with rueda run --min-np."};
+            "this process does not belong to an elastic job; start it with rueda run --min-np, or set "
+            "RUEDA_ELASTIC=members."};
   if (t_is_in_init) return {Code::kInternal, "a view cannot be joined while rueda_init runs."};
   Life& life = this_life();
   const std::lock_guard lock(life.mutex);

@@ -11,9 +11,11 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <limits>
 
 #include "rueda/base/process.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/store/job_id.h"
 
 namespace rueda::members {
 namespace {
@@ -37,7 +39,7 @@ void rest_for(Nanos time) {
 
 std::string to_text(const Contact& contact) {
   std::string text;
-  for (const int64_t number : {int64_t{contact.port}, contact.pid, contact.began, contact.pid_space})
+  for (const int64_t number : {int64_t{contact.port}, contact.pid, contact.began, contact.pids})
     text += std::to_string(number) + " ";
   return text + contact.address;
 }
@@ -54,11 +56,21 @@ Result<Contact> parse_contact(std::string_view text) {
                  .port = static_cast<int>(port),
                  .pid = pid,
                  .began = began,
-                 .pid_space = space};
+                 .pids = space};
+}
+
+int64_t pids_of_here() {
+  const std::string boot = read_proc("/proc/sys/kernel/random/boot_id");
+  if (boot.empty() || pid_space() == 0) return 0;
+  const auto digest = store::digest_of("rueda pids", boot + std::to_string(pid_space()));
+  int64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof number);
+  return number & std::numeric_limits<int64_t>::max();
 }
 
 bool shares_pids(const Contact& contact) {
-  return contact.pid_space != 0 && contact.pid_space == pid_space() && contact.began != 0;
+  static const int64_t here = pids_of_here();
+  return contact.pids != 0 && contact.pids == here && contact.began != 0;
 }
 
 bool has_ended(const Contact& contact) {
@@ -71,11 +83,19 @@ bool has_ended(const Contact& contact) {
          look.threads <= 1;  // its first thread counts until it is reaped
 }
 
+bool is_at_work(const Contact& contact) {
+  if (!shares_pids(contact)) return false;
+  const ProcessState state = look_at_process(contact.pid, contact.began).state;
+  return state == ProcessState::kRuns || state == ProcessState::kTraced;
+}
+
 Status end_process(const Contact& contact, Nanos at_most) {
   const Deadline deadline = Deadline::after(at_most);
   const std::string who = "process " + std::to_string(contact.pid) + " of this host";
   if (!shares_pids(contact))
-    return {Code::kUnavailable, who + " runs in another container, so it cannot be made sure that it ended"};
+    return {Code::kUnavailable, who +
+                                    " cannot be seen from here (another container, or another machine of the "
+                                    "same name), so it is not certain that it has ended"};
   if (has_ended(contact)) return Status::ok();
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(contact.pid), 0)));
   // The descriptor holds the process, so that what is seen now is what is ended below.

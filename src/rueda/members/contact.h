@@ -14,7 +14,8 @@ namespace rueda::members {
 struct Contact {
   std::string address;  // where its store listens
   int port = 0;
-  int64_t pid = 0, began = 0, pid_space = 0;  // as in base/process.h
+  int64_t pid = 0, began = 0;  // as in base/process.h
+  int64_t pids = 0;            // pids_of_here() of the process
   bool operator==(const Contact&) const = default;
 };
 
@@ -22,12 +23,15 @@ struct Contact {
 std::string to_text(const Contact& contact);
 Result<Contact> parse_contact(std::string_view text);
 
-// Whether this process can find that one by its pid. A process of another host may have an equal pid space by
-// chance, so ask only about one of this host.
+// Equal for processes that can find one another by their pids: of one machine, since it was started, and of
+// one pid namespace. 0: unknown.
+int64_t pids_of_here();
 bool shares_pids(const Contact& contact);
-// Whether it is certain that the process, which is on this host, has ended, with all its threads.
+// Whether it is certain that the process has ended, with all its threads. False for one of another host.
 bool has_ended(const Contact& contact);
-// Ends the process, which is on this host, and waits until it has ended.
+// Whether it is seen here that it lives, and is not stopped by a signal.
+bool is_at_work(const Contact& contact);
+// Ends the process and waits until it has ended.
 Status end_process(const Contact& contact, Nanos at_most);
 
 // Sleeps.

@@ -70,6 +70,8 @@ Said MemberPeers::call(const Member& member, const Call& call) {
     if (seen.is_past()) break;
     rest_for(5 * kMillisecond);
   }
+  // It is only slow. Whether it is lost is seen here.
+  if (is_here && is_at_work(contact.value())) return {.how = Said::How::kNotYet};
   return {};
 }
 

@@ -75,7 +75,7 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const store::World& world
                     .port = made->server_->port(),
                     .pid = getpid(),
                     .began = process_began(),
-                    .pid_space = pid_space()};
+                    .pids = pids_of_here()};
   made->site_ = {.host = address.value(),
                  .port = made->server_->port(),
                  .job = world.job,

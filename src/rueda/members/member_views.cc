@@ -284,6 +284,7 @@ Result<std::optional<View>> MemberViews::ask_to_join(const View& known, const Re
   if (leader == known.members.end()) return std::optional<View>();
   const std::string next = membership::view_key(known.number + 1), answer = membership::answer_key(uid_, 0);
   while (true) {
+    (void)peers_->set(*leader, membership::ready_key(uid_), word);  // it may have forgotten one that was slow
     Said said = peers_->value(*leader, next);
     if (said.how == Said::How::kNotYet) {
       const Said refusal = peers_->value(*leader, answer);
@@ -325,6 +326,8 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
 }
 
 Status MemberViews::install(const View& view, const View* last) {
+  for (const Member& one : view.members)
+    if (const Result<Contact> contact = parse_contact(one.contact); !contact.is_ok()) return contact.status();
   for (const Member& one : last == nullptr ? std::vector<Member>() : last->members) {
     if (view.rank_of(one.uid) >= 0 || one.host != host_) continue;
     const Result<Contact> contact = parse_contact(one.contact);
