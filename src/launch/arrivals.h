@@ -2,7 +2,6 @@
 #pragma once
 
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,11 +13,11 @@ namespace rueda::launch {
 class Arrivals {
  public:
   // Any thread.
-  void on_set(std::string_view key) {
-    const std::optional<Rank> rank = store::parse_arrival_key(key);
-    if (!rank) return;
+  void on_set(std::string_view key, std::string_view value) {
+    const std::vector<Rank> ranks = store::parse_arrivals(key, value);
+    if (ranks.empty()) return;
     const std::scoped_lock lock(mutex_);
-    came_.push_back(*rank);
+    came_.insert(came_.end(), ranks.begin(), ranks.end());
   }
 
   // The loop's thread.

@@ -171,7 +171,7 @@ void JobRunner::open_status_server() {
 void JobRunner::watch_arrivals() {
   store_->on_set([this](std::string_view key, std::string_view value) {
     if (elastic_) elastic_->job().inbox().on_set(key, value);
-    arrivals_.on_set(key);
+    arrivals_.on_set(key, value);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "rueda/base/limits.h"
+#include "rueda/store/entries.h"
 #include "rueda/store/store.h"
 #include "rueda/store/tcp_store.h"
 
@@ -92,6 +93,40 @@ TEST_P(StoreConformance, what_one_client_sets_another_gets) {
   ASSERT_TRUE(writer.set("rank/0", "10.0.0.1:4711", soon()).is_ok());
   EXPECT_EQ(reader.get("rank/0", soon()).value(), "10.0.0.1:4711");
   EXPECT_EQ(reader.try_get("rank/0", soon()).value(), "10.0.0.1:4711");
+}
+
+TEST_P(StoreConformance, an_entry_that_is_given_is_found_under_its_rank) {
+  Store &one = site_->client(), &two = site_->client();
+  std::thread other([&] { EXPECT_TRUE(two.give({"t/", 4, "four", 2}, soon()).is_ok()); });
+  ASSERT_TRUE(one.give({"t/", 3, "three", 2}, soon()).is_ok());
+  other.join();
+  Entries found = decode_entries(one.get(entries_key("t/", 3), soon()).value()).value();
+  if (!found.contains(4)) found.merge(decode_entries(one.get(entries_key("t/", 4), soon()).value()).value());
+  EXPECT_EQ(found, (Entries{{3, "three"}, {4, "four"}}));
+}
+
+TEST_P(StoreConformance, an_entry_that_is_given_again_replaces_the_first) {
+  Store& store = site_->client();
+  ASSERT_TRUE(store.give({"t/", 3, "first", 1}, soon()).is_ok());
+  ASSERT_TRUE(store.give({"t/", 3, "second", 1}, soon()).is_ok());
+  EXPECT_EQ(decode_entries(store.get(entries_key("t/", 3), soon()).value()).value(),
+            (Entries{{3, "second"}}));
+}
+
+TEST_P(StoreConformance, an_announcement_arrives) {
+  Store& store = site_->client();
+  ASSERT_TRUE(store.announce({"t/", 5, "", 0}, soon()).is_ok());
+  EXPECT_EQ(decode_entries(store.get(entries_key("t/", 5), soon()).value()).value(), (Entries{{5, ""}}));
+}
+
+TEST_P(StoreConformance, a_shared_answer_waits_for_the_key_or_says_that_it_is_missing) {
+  Store &writer = site_->client(), &reader = site_->client();
+  EXPECT_EQ(reader.try_get_shared("key", kSecond, soon()).status().code, Code::kUnavailable);
+  EXPECT_EQ(reader.get_shared("key", kAnyAge, now()).status().code, Code::kTimeout);
+  std::thread sets([&] { EXPECT_TRUE(writer.set("key", "value", soon()).is_ok()); });
+  EXPECT_EQ(reader.get_shared("key", kAnyAge, soon()).value(), "value");
+  sets.join();
+  EXPECT_EQ(reader.try_get_shared("key", 0, soon()).value(), "value");
 }
 
 TEST_P(StoreConformance, set_overwrites) {

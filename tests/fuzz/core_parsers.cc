@@ -22,6 +22,7 @@
 #include "rueda/status/job_news.h"
 #include "rueda/status/python_text.h"
 #include "rueda/store/ended.h"
+#include "rueda/store/entries.h"
 #include "rueda/store/messages.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/store_url.h"
@@ -116,7 +117,14 @@ const auto kEncodeBody = [](const auto& value) {
 
 void add_store(std::vector<Parser>& all) {
   const store::Command command{.op = store::Op::kSet, .key = "rank/1", .value = "here", .amount = 3};
-  all.push_back({"store_command", round_trip(command_of, kEncodeBody), {kEncodeBody(command)}});
+  const store::Command given{.op = store::Op::kGive, .key = "t/", .value = "here", .amount = 3, .limit = 8};
+  all.push_back(
+      {"store_command", round_trip(command_of, kEncodeBody), {kEncodeBody(command), kEncodeBody(given)}});
+  const auto entries = [](Input input) {
+    const auto read = store::decode_entries(text_of(input));
+    if (read.is_ok()) require(store::encode_entries(read.value()) == text_of(input), "it has one form");
+  };
+  all.push_back({"store_entries", entries, {bytes_of(store::encode_entries({{0, "a"}, {3, "b"}}))}});
   const store::Reply reply{.code = Code::kOk, .text = "value", .sum = 4};
   all.push_back({"store_reply", round_trip(reply_of, kEncodeBody), {kEncodeBody(reply)}});
   const auto ended = [](Input input) {

@@ -47,10 +47,11 @@ TEST(InitWatch, names_the_missing_ranks_with_their_hosts) {
   EXPECT_TRUE(watch.is_over());
 }
 
-TEST(Arrival, key_names_the_rank) {
-  EXPECT_EQ(store::parse_arrival_key(store::arrival_key(12)), 12);
-  for (const char* other : {"init1/rank12", "arrived/", "arrived/-1", "arrived/1x", "arrived"})
-    EXPECT_EQ(store::parse_arrival_key(other), std::nullopt) << other;
+TEST(Arrival, a_batch_names_its_ranks) {
+  const std::string batch = store::encode_entries({{3, ""}, {12, ""}});
+  EXPECT_THAT(store::parse_arrivals("arrived/rank3", batch), testing::ElementsAre(3, 12));
+  EXPECT_THAT(store::parse_arrivals("init1/rank3", batch), testing::IsEmpty());
+  EXPECT_THAT(store::parse_arrivals("arrived/rank3", "x"), testing::IsEmpty());
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <map>
 #include <thread>
 
 #include "rueda/runtime/init_exchange.h"
 #include "rueda/store/ended.h"
+#include "rueda/store/entries.h"
 #include "runtime_store_folder.h"
 
 namespace rueda::runtime::init_exchange_test {
@@ -223,6 +225,63 @@ TEST(InitExchange, rank_0_gathers_and_the_others_read_one_table) {
   ASSERT_EQ(of_zero.size(), 2u);
   EXPECT_EQ(of_zero[1].pid, 8);
   EXPECT_EQ(of_one, of_zero);
+}
+
+// As a relay writes it.
+void give_together(store::Store& store, const std::map<Rank, int64_t>& pids) {
+  store::Entries entries;
+  for (const auto& [rank, pid] : pids) {
+    PeerInfo info;
+    info.pid = pid;
+    const Bytes raw = encode(info);
+    entries[rank] = {reinterpret_cast<const char*>(raw.data()), raw.size()};
+  }
+  const std::string key = store::entries_key("init1/", entries.begin()->first);
+  ASSERT_TRUE(store.set(key, store::encode_entries(entries), soon()).is_ok());
+}
+
+TEST(InitExchange, ranks_of_a_host_may_have_one_key) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 5, soon());
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  give_together(*store, {{2, 12}, {4, 14}});
+  give_together(*store, {{1, 11}, {3, 13}});
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(zero.gather(all).is_ok());
+  for (Rank rank = 1; rank < 5; ++rank) EXPECT_EQ(all[static_cast<size_t>(rank)].pid, 10 + rank);
+}
+
+TEST(InitExchange, ranks_that_are_in_the_batch_of_another_one_are_not_missing) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 6, Deadline::after(0)), five(*store, 1, 5, 6, Deadline::after(0));
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  give_together(*store, {{1, 11}, {3, 13}});
+  std::vector<PeerInfo> all;
+  for (InitExchange* const one : {&zero, &five})
+    EXPECT_THAT(one->gather(all).why, HasSubstr("ranks 2, 4, 5 of 6 did not call init in time"));
+}
+
+TEST(InitExchange, a_rank_in_the_batch_of_another_one_that_ends_has_taken_part) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 6, Deadline::after(300 * kSecond));
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  give_together(*store, {{1, 11}, {3, 13}});
+  store::EndedRank ended{.size = 6, .rank = 3, .how = "rank 3 on b (pid 13) ended", .pid = 13};
+  ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  std::vector<PeerInfo> all;
+  EXPECT_THAT(zero.gather(all).why, HasSubstr("before all ranks were connected"));
+  InitExchange other(*store, 1, 0, 6, soon());
+  ended.pid = 99;
+  ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  EXPECT_TRUE(other.interrupted().is_ok()) << "another process";
+}
+
+TEST(InitExchange, a_batch_of_another_release_is_refused) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 2, soon());
+  ASSERT_TRUE(store->set("init1/rank0", "what is this", soon()).is_ok());
+  std::vector<PeerInfo> all;
+  EXPECT_THAT(zero.gather(all).why, HasSubstr("all ranks must run the same release"));
 }
 
 TEST(InitExchange, rank_0_that_has_come_and_tells_nothing_is_named_by_those_who_wait_for_the_table) {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "rueda/store/entries.h"
 #include "rueda/store/host_relay.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
@@ -122,6 +123,25 @@ TEST_F(HostRelayOfStore, add_which_cannot_be_repeated_does_not_depend_on_the_pro
   EXPECT_EQ(connections(), 2) << "one of its own";
   EXPECT_EQ(counts->add("counter", 1, soon()).value(), 2);
   EXPECT_EQ(connections(), 2);
+}
+
+TEST_F(HostRelayOfStore, entries_are_there_when_the_process_that_relays_ends_before_it_writes) {
+  std::unique_ptr<Store> relays = client();
+  const std::unique_ptr<Store> gives = client();
+  std::thread given([&] { EXPECT_TRUE(gives->give({"t/", 3, "three", 64}, soon()).is_ok()); });
+  relays.reset();  // whether it has the entry or not
+  given.join();
+  EXPECT_EQ(decode_entries(gives->get("t/rank3", soon()).value()).value(), (Entries{{3, "three"}}));
+}
+
+TEST_F(HostRelayOfStore, what_many_clients_read_comes_from_the_store_once) {
+  std::vector<std::unique_ptr<Store>> clients;
+  for (int i = 0; i < 20; ++i) clients.push_back(client());
+  const int64_t before = server_->commands();
+  ASSERT_TRUE(clients.front()->set("table", std::string(500'000, 'x'), soon()).is_ok());
+  for (const auto& one : clients)
+    EXPECT_EQ(one->get_shared("table", kAnyAge, soon()).value().size(), 500'000u);
+  EXPECT_EQ(server_->commands() - before, 2);
 }
 
 TEST_F(HostRelayOfStore, a_client_that_has_gone_is_forgotten_and_its_wait_as_well) {

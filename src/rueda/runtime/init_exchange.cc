@@ -1,6 +1,7 @@
 #include "rueda/runtime/init_exchange.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <ctime>
 #include <initializer_list>
@@ -23,7 +24,8 @@ constexpr Rank kOftenLooking = 64;            // of more ranks each looks less o
 constexpr Nanos kLongestSlice = 2 * kSecond;
 constexpr Nanos kFirstPause = 2 * kMillisecond;
 constexpr Nanos kLongestPause = 100 * kMillisecond;
-constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
+constexpr Nanos kLook = 20 * kMillisecond;  // how old an answer may be that the ranks of a host share
+constexpr Nanos kTell = 2 * kSecond;        // for one answer of a store that may be gone
 constexpr Nanos kRefusalWait = kSecond, kCauseWait = kSecond;
 constexpr Epoch kMostMissed = 64;
 constexpr Epoch kInitsOfView = Epoch{1} << 20;  // more than a process makes in one view
@@ -59,6 +61,9 @@ std::string identity_of(const store::World& world) {
 
 std::string prefix_of(Epoch number) { return "init" + std::to_string(number) + "/"; }
 
+// As TableEntry has it.
+Rank host_size_of(const store::World& world) { return std::max(world.local_size, 0); }
+
 void pause_for(Nanos pause) {
   const timespec duration{pause / kSecond, pause % kSecond};
   nanosleep(&duration, nullptr);
@@ -71,7 +76,7 @@ Deadline soon(Deadline deadline, Nanos at_most) {
 // The rank of this world that will not come, because its launcher says that it has ended. Whoever asks reads
 // what the rank has told about a failure after this: it tells before it ends.
 std::optional<store::EndedRank> find_ended(store::Store& store, Rank size, Deadline deadline) {
-  const Result<std::string> text = store.try_get(store::kEndedKey, deadline);
+  const Result<std::string> text = store.try_get_shared(store::kEndedKey, kLook, deadline);
   const auto ended = text.is_ok() ? store::parse_ended(text.value()) : std::nullopt;
   return ended && ended->size == size ? ended : std::nullopt;
 }
@@ -137,7 +142,8 @@ Status RendezvousPoint::open(const store::World& world, const std::string& inter
     if (world.is_elastic) see_one_view();
     // The launcher tells the user who is missing. Nothing depends on it.
     if (world.is_store_served && (!world.is_elastic || world.view == 1))
-      log_failure(rendezvous_.store->set(store::arrival_key(world.rank), "", soon(deadline, kTell)));
+      log_failure(rendezvous_.store->announce({store::kArrived, world.rank, "", host_size_of(world)},
+                                              soon(deadline, kTell)));
   }
   world_ = world;
   interface_ = interface;
@@ -205,7 +211,8 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
   Nanos look_elsewhere_at = monotonic_now() + kSlice;
   bool has_objected = false;
   while (true) {
-    const Result<std::string> text = rendezvous_.store->get(kExchangeKey, soon(deadline, kSlice));
+    const Result<std::string> text =
+        rendezvous_.store->get_shared(kExchangeKey, kLook, soon(deadline, kSlice));
     if (text.is_ok()) {
       const Announced announced = parse_announced(text.value());
       const Epoch missed = announced.is_open ? first_missed(announced.number, is_refusal_told, deadline) : 0;
@@ -285,6 +292,7 @@ InitExchange::InitExchange(store::Store& store, Epoch number, Rank me, Rank size
     : store_(store),
       number_(number),
       prefix_(prefix_of(number)),
+      given_(store, prefix_),
       me_(me),
       size_(size),
       deadline_(deadline),
@@ -295,7 +303,8 @@ InitExchange::InitExchange(store::Store& store, Epoch number, Rank me, Rank size
 
 Status InitExchange::publish(const PeerInfo& info) {
   const Bytes raw = encode(info);
-  return store_.set(key(me_), {reinterpret_cast<const char*>(raw.data()), raw.size()}, deadline_);
+  const std::string_view text(reinterpret_cast<const char*>(raw.data()), raw.size());
+  return store_.give({prefix_, me_, text, std::max(info.local_size, 0)}, deadline_);
 }
 
 Status InitExchange::gather(std::vector<PeerInfo>& all) {
@@ -304,11 +313,23 @@ Status InitExchange::gather(std::vector<PeerInfo>& all) {
   return gathered;
 }
 
+// All ranks before it have been found.
+Status InitExchange::find(Rank rank) {
+  unsigned tries = 0;
+  const auto get = [&](Deadline deadline) -> Result<std::string> {
+    if (++tries > 1 && std::has_single_bit(tries)) given_.look_again(kSlice);
+    if (given_.has(rank)) return std::string();
+    return store_.get(given_.key(rank), deadline);
+  };
+  const Result<std::string> batch = given_.has(rank) ? std::string() : await(get);
+  if (!batch.is_ok()) return batch.status();
+  return given_.has(rank) ? Status::ok() : given_.take(rank, batch.value());
+}
+
 Status InitExchange::make_table(std::vector<PeerInfo>& all) {
   for (Rank rank = 0; rank < size_; ++rank) {
-    const Result<std::string> raw = await(key(rank), rank);
-    if (!raw.is_ok()) return raw.status();
-    Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(raw.value())));
+    if (Status s = find(rank); !s.is_ok()) return s;
+    Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(given_.entry(rank))));
     if (!info.is_ok()) return info.status();
     all.push_back(std::move(info).value());
   }
@@ -324,7 +345,8 @@ Status InitExchange::read_table(std::vector<PeerInfo>& all) {
   Bytes table;
   size_t count = 1;
   for (size_t i = 0; i < count; ++i) {
-    const Result<std::string> part = await(table_key(i), 0);
+    const Result<std::string> part =
+        await([&](Deadline deadline) { return store_.get_shared(table_key(i), store::kAnyAge, deadline); });
     if (!part.is_ok()) return part.status();
     const Result<size_t> parts = append_part(table, std::as_bytes(std::span(part.value())));
     if (!parts.is_ok()) return parts.status();
@@ -346,16 +368,17 @@ Status InitExchange::unequal_sizes(size_t of_rank_0) const {
 Status InitExchange::interrupted() {
   if (store::is_set(is_interrupted_)) return store::interrupted_status();
   const auto ended = find_ended(store_, size_, Deadline::after(kTell));
-  if (Status s = check_others(); !s.is_ok()) return s;
+  // What a rank has told before it ended must not be missed.
+  if (Status s = check_others(ended ? 0 : kLook); !s.is_ok()) return s;
   return ended ? check_ended(*ended) : Status::ok();
 }
 
-Status InitExchange::check_others() {
+Status InitExchange::check_others(Nanos age) {
   const auto echo = [this](const std::string& first) {
     is_told_ = true;
     return echo_of(first);
   };
-  const Result<std::string> failed = store_.try_get(prefix_ + "failed", Deadline::after(kTell));
+  const Result<std::string> failed = store_.try_get_shared(prefix_ + "failed", age, Deadline::after(kTell));
   if (failed.is_ok()) return echo(failed.value());
   if (me_ == 0) {
     const Result<std::string> refusal = store_.try_get(kRefusalKey, Deadline::after(kTell));
@@ -365,7 +388,7 @@ Status InitExchange::check_others() {
       return echo(refusal.value());
     }
   }
-  const auto other = store_.try_get(me_ == 0 ? kLeastKey : kExchangeKey, Deadline::after(kTell));
+  const auto other = store_.try_get_shared(me_ == 0 ? kLeastKey : kExchangeKey, age, Deadline::after(kTell));
   const Epoch number = other.is_ok() ? parse_announced(other.value()).number : 0;
   is_superseded_ = me_ == 0 ? number >= number_ : number > number_;
   if (!is_superseded_) return Status::ok();
@@ -402,19 +425,19 @@ void InitExchange::await_readers(Nanos at_most) {
   }
 }
 
-Result<std::string> InitExchange::await(const std::string& awaited, Rank from) {
+Result<std::string> InitExchange::await(const std::function<Result<std::string>(Deadline)>& get) {
   while (true) {
-    Result<std::string> raw = store_.get(awaited, soon(deadline_, slice_));
+    Result<std::string> raw = get(soon(deadline_, slice_));
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
     if (Status s = interrupted(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
-    tell_missing(from);
+    tell_missing();
     if (deadline_.is_past()) return nobody_else_came();
   }
 }
 
-Status InitExchange::nobody_else_came() const {
-  std::vector<Rank> ranks = missing(0, kNamed + 1, size_);
+Status InitExchange::nobody_else_came() {
+  std::vector<Rank> ranks = given_.missing(kNamed + 1, size_, kSlice);
   if (ranks.empty())
     return {Code::kTimeout,
             "all ranks have called init, but rank 0 has not told them of one another in time "
@@ -431,7 +454,7 @@ Status InitExchange::nobody_else_came() const {
 // number has left its refusal for rank 0, which may not have passed it on yet. If another process has taken
 // part, it is a successor of the one that ended, or the program that the launcher started runs it as a child.
 Status InitExchange::check_ended(const store::EndedRank& ended) {
-  const Result<std::string> raw = store_.try_get(key(ended.rank), soon(deadline_, kTell));
+  const Result<std::string> raw = given_.newest(ended.rank, soon(deadline_, kTell));
   if (raw.is_ok()) {
     const Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(raw.value())));
     if (!info.is_ok() || info.value().pid != ended.pid) return Status::ok();
@@ -442,22 +465,15 @@ Status InitExchange::check_ended(const store::EndedRank& ended) {
 
 Status InitExchange::check_lost() {
   if (lost_ == nullptr || monotonic_now() < return_deadline_) return Status::ok();
-  if (store_.try_get(key(lost_->rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
+  if (given_.newest(lost_->rank, soon(deadline_, kTell)).is_ok()) return Status::ok();
   return not_back(*lost_, return_time_);
 }
 
-void InitExchange::tell_missing(Rank from) {
+void InitExchange::tell_missing() {
   if (wait_ == nullptr || !wait_->is_due(monotonic_now())) return;
   const Rank end = me_ == 0 || size_ <= InitWait::kSmallWorld ? size_ : 1;
-  wait_->found(missing(from, static_cast<size_t>(end), end), monotonic_now());
+  wait_->found(given_.missing(static_cast<size_t>(end), end, kSlice), monotonic_now());
   wait_->say(monotonic_now());
-}
-
-std::vector<Rank> InitExchange::missing(Rank from, size_t at_most, Rank end) const {
-  std::vector<Rank> ranks;
-  for (Rank rank = from; rank < end && ranks.size() < at_most; ++rank)
-    if (!store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) ranks.push_back(rank);
-  return ranks;
 }
 
 }  // namespace rueda::runtime

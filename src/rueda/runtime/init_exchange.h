@@ -3,15 +3,16 @@
 // the first one.
 //
 // Example: 2 ranks. In its first init, rank 0 sets the key "exchange" to "1 open", and rank 1 reads it. They
-// set "init1/rank0" and "init1/rank1", the peer info of each. Rank 0 reads both and sets "init1/table0",
-// which rank 1 reads; then rank 0 sets "exchange" to "1 closed". The second init has number 2: "2 open",
-// "init2/rank0", and so on; when it closes, the keys of exchange 1 are removed. Then rank 1 is started again.
-// The new process knows no number. It finds "2 closed", waits for the next one, and both ranks meet in
-// exchange 3. If rank 1 finds a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed
-// by what is wrong. Rank 0, which waits for "init1/rank1", looks for that every 250 ms, and both ranks report
-// this sentence.
+// give the peer info of each to the table "init1/" (store/entries.h): "init1/rank0" and "init1/rank1", or one
+// value for both if they share a relay. Rank 0 reads all of it and sets "init1/table0", which rank 1 reads;
+// then rank 0 sets "exchange" to "1 closed". The second init has number 2: "2 open", "init2/rank0", and so
+// on; when it closes, the keys of exchange 1 are removed. Then rank 1 is started again. The new process knows
+// no number. It finds "2 closed", waits for the next one, and both ranks meet in exchange 3. If rank 1 finds
+// a wrong setting in exchange 1, it sets "init1/failed" to "rank 1: ", followed by what is wrong. Rank 0,
+// which waits for "init1/rank1", looks for that every 250 ms, and both ranks report this sentence.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +24,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/runtime/connect_wait.h"
+#include "rueda/runtime/given_entries.h"
 #include "rueda/runtime/init_wait.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/store/ended.h"
@@ -146,23 +148,23 @@ class InitExchange {
   void await_readers(Nanos at_most);
 
  private:
-  [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
   [[nodiscard]] std::string table_key(size_t part) const { return prefix_ + "table" + std::to_string(part); }
   Status make_table(std::vector<PeerInfo>& all);  // rank 0
+  Status find(Rank rank);                         // rank 0: its peer info
   Status read_table(std::vector<PeerInfo>& all);
   [[nodiscard]] Status unequal_sizes(size_t of_rank_0) const;
-  // The value of that key. from: all ranks before it have come.
-  Result<std::string> await(const std::string& awaited, Rank from);
-  [[nodiscard]] Status nobody_else_came() const;
-  Status check_others();
+  // What a get gives, which is tried again and again.
+  Result<std::string> await(const std::function<Result<std::string>(Deadline)>& get);
+  Status nobody_else_came();
+  Status check_others(Nanos age);  // of the answers, at most
   Status check_ended(const store::EndedRank& ended);
   Status check_lost();
-  [[nodiscard]] std::vector<Rank> missing(Rank from, size_t at_most, Rank end) const;
-  void tell_missing(Rank from);
+  void tell_missing();
 
   store::Store& store_;
   Epoch number_;
   std::string prefix_;
+  GivenEntries given_;
   Rank me_;
   Rank size_;
   Deadline deadline_;

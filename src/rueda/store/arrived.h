@@ -1,26 +1,25 @@
-// What a rank tells a launcher that serves the store: it has come to init. Pure.
+// What ranks tell a launcher that serves the store: they have come to init. Pure.
 #pragma once
 
-#include <charconv>
-#include <optional>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "rueda/base/types.h"
+#include "rueda/store/entries.h"
 
 namespace rueda::store {
 
+// A table of entries without a value.
 inline constexpr std::string_view kArrived = "arrived/";
 
-inline std::string arrival_key(Rank rank) { return std::string(kArrived) + std::to_string(rank); }
-
 // Empty if it is no such key.
-inline std::optional<Rank> parse_arrival_key(std::string_view key) {
-  if (!key.starts_with(kArrived)) return std::nullopt;
-  Rank rank = -1;
-  const auto [end, error] = std::from_chars(key.data() + kArrived.size(), key.data() + key.size(), rank);
-  if (error != std::errc() || end != key.data() + key.size() || rank < 0) return std::nullopt;
-  return rank;
+inline std::vector<Rank> parse_arrivals(std::string_view key, std::string_view value) {
+  std::vector<Rank> ranks;
+  if (!key.starts_with(kArrived)) return ranks;
+  const Result<Entries> came = decode_entries(value);
+  if (!came.is_ok()) return ranks;
+  for (const auto& [rank, nothing] : came.value()) ranks.push_back(rank);
+  return ranks;
 }
 
 }  // namespace rueda::store

@@ -1,6 +1,8 @@
 // One thread, one epoll, non-blocking sockets. As in the server of a store, a stranger is limited in number,
 // bytes and time. What a client has said and the store has not taken yet is at most one message for each
-// client, because a client waits for its reply.
+// client, because a client waits for its reply. Most messages are passed on as they are; those that
+// SharedReads and EntryBatches know become questions of the relay itself, which the store takes for those of
+// one more client each.
 #include "rueda/store/host_relay.h"
 
 #include <sys/socket.h>
@@ -17,10 +19,12 @@
 #include <utility>
 
 #include "rueda/base/thread.h"
+#include "rueda/store/entry_batches.h"
 #include "rueda/store/event_poll.h"
 #include "rueda/store/hex.h"
 #include "rueda/store/outgoing.h"
 #include "rueda/store/relay_frame.h"
+#include "rueda/store/shared_reads.h"
 #include "rueda/store/socket.h"
 
 namespace rueda::store {
@@ -29,6 +33,9 @@ namespace {
 constexpr size_t kMaxRelayStrangers = 256;  // all ranks of a host may come at once
 constexpr size_t kNameBytes = 16;           // of the digest in the name of the socket
 constexpr uint32_t kListenerId = 1, kUpstreamId = 2, kFirstClient = 3;  // 0: EventPoll::kWakeId
+// Numbers of frames below belong to clients, those from here on to questions of the relay: even ones to
+// entries, odd ones to reads.
+constexpr QuestionId kFirstQuestion = QuestionId{1} << 31;
 
 // Nobody can tell from the name which job it is, and nobody without the secret knows it before.
 SocketAddress relay_address(const TcpSite& site) {
@@ -47,7 +54,7 @@ struct RelayClient {
   UniqueFd fd;
   std::optional<Handshake> handshake;
   Deadline stranger_until = Deadline::at(0);
-  Bytes in;  // of the handshake
+  Bytes in;  // of the handshake, then of one message
   Outgoing out;
   bool is_known = false;  // to the store
 };
@@ -77,9 +84,7 @@ class Relay final : public HostRelay {
     std::array<epoll_event, 64> events{};
     bool is_up = true;
     while (is_up && !is_stopping_) {
-      const int timeout =
-          strangers_.empty() ? -1 : clients_.at(strangers_.front()).stranger_until.timeout_ms();
-      const int ready = poll_.wait(events, timeout);
+      const int ready = poll_.wait(events, next_timeout_ms());
       for (int i = 0; i < ready && is_up && !is_stopping_; ++i) {
         const auto id = static_cast<uint32_t>(events[static_cast<size_t>(i)].data.u64);
         if (id == kListenerId)
@@ -89,6 +94,7 @@ class Relay final : public HostRelay {
         else if (id != EventPoll::kWakeId)
           serve(id, events[static_cast<size_t>(i)].events);
       }
+      is_up = is_up && answer_together();
       is_up = is_up && upstream_out_.flush(upstream_.get()) &&
               poll_.watch(EPOLL_CTL_MOD, upstream_.get(),
                           upstream_out_.is_empty() ? EPOLLIN : EPOLLIN | EPOLLOUT, kUpstreamId);
@@ -97,6 +103,35 @@ class Relay final : public HostRelay {
     }
     listener_.reset();  // the others dial the store themselves from now on
     clients_.clear();
+  }
+
+  [[nodiscard]] int next_timeout_ms() const {
+    std::optional<Nanos> first;
+    for (const std::optional<Nanos> due : {reads_.due(), entries_.due()})
+      if (due) first = std::min(first.value_or(*due), *due);
+    if (!strangers_.empty()) {
+      const Nanos until = clients_.at(strangers_.front()).stranger_until.when();
+      first = std::min(first.value_or(until), until);
+    }
+    return first ? Deadline::at(*first).timeout_ms() : -1;
+  }
+
+  // False: the questions of this relay are too many.
+  bool answer_together() {
+    const Nanos now = monotonic_now();
+    reads_.expire(now, board_);
+    entries_.expire(now, board_);
+    const BoardOutput out = std::exchange(board_, {});
+    for (const auto& [question, command] : out.questions)
+      append_frames(upstream_out_.bytes, question, encode(command));
+    for (const auto& [client, reply] : out.replies) {
+      const auto at = clients_.find(client);
+      if (at == clients_.end()) continue;
+      const Bytes message = encode(reply);
+      at->second.out.bytes.insert(at->second.out.bytes.end(), message.begin(), message.end());
+      if (!send_to(client, at->second)) drop(client);
+    }
+    return is_upstream_bounded();
   }
 
   void accept_some() {
@@ -126,6 +161,8 @@ class Relay final : public HostRelay {
     if (at->second.handshake) strangers_.remove(id);
     if (at->second.is_known) append_frames(upstream_out_.bytes, id, {});
     clients_.erase(at);
+    reads_.forget(id);
+    entries_.forget(id);
   }
 
   void serve(uint32_t id, uint32_t events) {
@@ -151,8 +188,30 @@ class Relay final : public HostRelay {
     if (got == 0) return false;
     const auto bytes = std::span<const std::byte>(buffer).first(static_cast<size_t>(got));
     if (client.handshake) return shake_hands(id, client, bytes);
+    client.in.insert(client.in.end(), bytes.begin(), bytes.end());
+    const Result<size_t> whole = message_bytes(client.in);
+    if (!whole.is_ok()) return false;
+    if (whole.value() == 0 || client.in.size() < whole.value()) return true;
+    if (client.in.size() > whole.value()) return false;  // one command at a time
+    const Bytes message = std::exchange(client.in, {});
+    const auto op = static_cast<Op>(message[kLengthBytes]);
+    if (op == Op::kShare || op == Op::kGive || op == Op::kAnnounce) return take(id, message);
     client.is_known = true;
-    append_frames(upstream_out_.bytes, id, bytes);
+    append_frames(upstream_out_.bytes, id, message);
+    return is_upstream_bounded();
+  }
+
+  bool take(ClientId id, std::span<const std::byte> message) {
+    const Result<Command> command = decode_command(message.subspan(kLengthBytes));
+    if (!command.is_ok()) return false;
+    if (command.value().op == Op::kShare)
+      reads_.take(id, command.value(), monotonic_now(), board_);
+    else
+      entries_.take(id, command.value(), monotonic_now(), board_);
+    return true;
+  }
+
+  [[nodiscard]] bool is_upstream_bounded() const {
     return upstream_out_.bytes.size() <= (clients_.size() + 1) * (kLengthBytes + kMaxStoreMessageBytes);
   }
 
@@ -185,10 +244,30 @@ class Relay final : public HostRelay {
       const auto frame = first_frame(std::span<const std::byte>(upstream_in_).subspan(used));
       if (!frame.is_ok()) return false;
       if (!frame.value()) break;
-      pass_on(*frame.value());
+      const bool is_answer = frame.value()->client >= kFirstQuestion;
+      if (is_answer && !take_answer(*frame.value())) return false;
+      if (!is_answer) pass_on(*frame.value());
       used += frame.value()->size();
     }
     upstream_in_.erase(upstream_in_.begin(), upstream_in_.begin() + static_cast<ptrdiff_t>(used));
+    return true;
+  }
+
+  bool take_answer(const RelayFrame& frame) {
+    if (frame.bytes.empty()) return false;  // the store refuses a question
+    Bytes& in = answers_[frame.client];
+    in.insert(in.end(), frame.bytes.begin(), frame.bytes.end());
+    const Result<size_t> whole = message_bytes(in);
+    if (!whole.is_ok()) return false;
+    if (whole.value() == 0 || in.size() < whole.value()) return true;
+    const Result<Reply> reply = decode_reply(std::span<const std::byte>(in).subspan(kLengthBytes));
+    if (!reply.is_ok()) return false;
+    answers_.erase(frame.client);
+    append_frames(upstream_out_.bytes, frame.client, {});
+    if ((frame.client - kFirstQuestion) % 2 == 0)
+      entries_.answered(frame.client, reply.value(), board_);
+    else
+      reads_.answered(frame.client, reply.value(), monotonic_now(), board_);
     return true;
   }
 
@@ -212,6 +291,10 @@ class Relay final : public HostRelay {
   std::map<uint32_t, RelayClient> clients_;
   std::list<uint32_t> strangers_;  // oldest first
   uint32_t next_id_ = kFirstClient;
+  EntryBatches entries_{kFirstQuestion};
+  SharedReads reads_{kFirstQuestion + 1};
+  BoardOutput board_;                    // what they want sent, until the end of the turn
+  std::map<QuestionId, Bytes> answers_;  // begun
   EventPoll poll_;
   std::atomic<bool> is_stopping_{false};
   std::jthread thread_;  // the last member, so it joins before anything it uses is destroyed

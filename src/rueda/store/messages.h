@@ -13,15 +13,30 @@
 namespace rueda::store {
 
 // Part of the wire format: append only.
-enum class Op : uint8_t { kSet = 1, kGet = 2, kTryGet = 3, kAdd = 4, kRemovePrefix = 5, kCompareAndSet = 6 };
+enum class Op : uint8_t {
+  kSet = 1,
+  kGet = 2,
+  kTryGet = 3,
+  kAdd = 4,
+  kRemovePrefix = 5,
+  kCompareAndSet = 6,
+  // What the relay of a host answers for its ranks together (host_board.h).
+  kShare = 7,     // get or try_get
+  kGive = 8,      // an entry of a table
+  kAnnounce = 9,  // the same, answered before the store has it
+};
 
 struct Command {
   Op op = Op::kGet;
   std::string key;
   std::string value;
-  int64_t amount = 0;      // kAdd: to add; kGet: the longest wait, in nanoseconds
+  int64_t amount = 0;      // kAdd: to add; kGet, kShare: the longest wait, in nanoseconds; kGive: the rank
   std::string expected{};  // kCompareAndSet only
+  // kShare: how old the answer may be, in nanoseconds; kGive: how many ranks its host has, 0 = unknown.
+  int64_t limit = 0;
 };
+
+inline bool has_limit(Op op) { return op >= Op::kShare; }
 
 struct Reply {
   Code code = Code::kOk;
@@ -47,6 +62,7 @@ inline Bytes encode(const Command& command) {
   body.put_string(command.value);
   body.put(command.amount);
   if (command.op == Op::kCompareAndSet) body.put_string(command.expected);
+  if (has_limit(command.op)) body.put(command.limit);
   return with_length(body.bytes());
 }
 
@@ -77,7 +93,8 @@ inline Result<Command> decode_command(std::span<const std::byte> body) {
   command.value = reader.get_string(kMaxStoreValueBytes);
   command.amount = reader.get<int64_t>();
   if (command.op == Op::kCompareAndSet) command.expected = reader.get_string(kMaxStoreValueBytes);
-  if (!reader.is_ok() || !reader.is_at_end() || command.op < Op::kSet || command.op > Op::kCompareAndSet)
+  if (has_limit(command.op)) command.limit = reader.get<int64_t>();
+  if (!reader.is_ok() || !reader.is_at_end() || command.op < Op::kSet || command.op > Op::kAnnounce)
     return malformed_message();
   return command;
 }

@@ -32,6 +32,20 @@ class PrefixedStore final : public Store {
                                       Deadline deadline) override {
     return whole_->compare_and_set(in(key), expected, value, deadline);
   }
+  Result<std::string> get_shared(std::string_view key, Nanos age, Deadline deadline) override {
+    return whole_->get_shared(in(key), age, deadline);
+  }
+  Result<std::string> try_get_shared(std::string_view key, Nanos age, Deadline deadline) override {
+    return whole_->try_get_shared(in(key), age, deadline);
+  }
+  Status give(const TableEntry& entry, Deadline deadline) override {
+    const std::string table = in(entry.table);
+    return whole_->give({table, entry.rank, entry.value, entry.host_size}, deadline);
+  }
+  Status announce(const TableEntry& entry, Deadline deadline) override {
+    const std::string table = in(entry.table);
+    return whole_->announce({table, entry.rank, entry.value, entry.host_size}, deadline);
+  }
   Status remove_prefix(std::string_view prefix, Deadline deadline) override {
     return whole_->remove_prefix(in(prefix), deadline);
   }

@@ -11,8 +11,19 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/handshake.h"
 #include "rueda/base/status.h"
+#include "rueda/base/types.h"
 
 namespace rueda::store {
+
+inline constexpr Nanos kAnyAge = 3'600 * kSecond;  // of a value that never changes once it is there
+
+// One rank's entry in a table that all ranks fill (entries.h).
+struct TableEntry {
+  std::string_view table;  // the prefix of its keys
+  Rank rank = 0;
+  std::string_view value;
+  Rank host_size = 0;  // ranks of this host that will have an entry, 0 = unknown
+};
 
 class Store {
  public:
@@ -30,6 +41,14 @@ class Store {
   // Both values together have at most kMaxStoreValueBytes.
   virtual Result<std::string> compare_and_set(std::string_view key, std::string_view expected,
                                               std::string_view value, Deadline deadline) = 0;
+  // Like get and try_get, but the answer may be as old as `age`: ranks of a host that ask soon after one
+  // another get one answer of the store.
+  virtual Result<std::string> get_shared(std::string_view key, Nanos age, Deadline deadline);
+  virtual Result<std::string> try_get_shared(std::string_view key, Nanos age, Deadline deadline);
+  // Adds an entry. Those of a host's ranks may become one value of the store. Returns when it is there.
+  virtual Status give(const TableEntry& entry, Deadline deadline);
+  // The same for an entry that nothing depends on. May return before it is there.
+  virtual Status announce(const TableEntry& entry, Deadline deadline);
   // Removes every key that begins with prefix.
   virtual Status remove_prefix(std::string_view prefix, Deadline deadline) = 0;
   [[nodiscard]] virtual std::string description() const = 0;  // "tcp://10.0.0.1:4711", for messages
@@ -49,6 +68,8 @@ class StoreServer {
   virtual void put(std::string key, std::string value) = 0;
   // Why it refused the last caller that did not prove to belong to the job; empty: nobody. Any thread.
   [[nodiscard]] virtual std::string last_refusal() const = 0;
+  // How many commands it has taken. Any thread.
+  [[nodiscard]] virtual int64_t commands() const = 0;
   // Called on the server's thread after a client has set a key. The launcher uses it to watch the progress.
   virtual void on_set(std::function<void(std::string_view key, std::string_view value)> callback) = 0;
 };

@@ -93,6 +93,7 @@ class Server final : public StoreServer {
     const std::scoped_lock lock(mutex_);
     return last_refusal_;
   }
+  [[nodiscard]] int64_t commands() const override { return commands_; }
   void on_set(std::function<void(std::string_view, std::string_view)> callback) override {
     const std::scoped_lock lock(mutex_);
     callback_ = std::move(callback);
@@ -330,6 +331,7 @@ class Server final : public StoreServer {
 
   // Empty if the command is parked.
   std::optional<Reply> perform(ConnectionId id, Connection& connection, const Command& command) {
+    ++commands_;
     const std::string* value = values_.find(command.key);
     switch (command.op) {
       case Op::kSet: {
@@ -337,6 +339,9 @@ class Server final : public StoreServer {
         if (status.is_ok()) after_set(command.key, command.value);
         return Reply{.code = status.code, .text = status.why};
       }
+      case Op::kShare:
+        if (command.amount <= 0 && value == nullptr) return Reply{.code = Code::kUnavailable, .text = ""};
+        [[fallthrough]];
       case Op::kGet:
         if (value != nullptr) return Reply{.text = *value};
         if (Status status = check_key(command.key); !status.is_ok())
@@ -361,6 +366,9 @@ class Server final : public StoreServer {
       case Op::kRemovePrefix:
         values_.remove_prefix(command.key);
         return Reply{};
+      case Op::kGive:
+      case Op::kAnnounce:
+        break;  // only a relay takes them
     }
     return Reply{.code = Code::kUnsupported, .text = "this store does not know the command"};
   }
@@ -418,6 +426,7 @@ class Server final : public StoreServer {
   std::function<void(std::string_view, std::string_view)> callback_;
   std::vector<std::pair<std::string, std::string>> puts_;
 
+  std::atomic<int64_t> commands_{0};
   KeyValues values_;
   std::unordered_map<ConnectionId, Connection> connections_;
   std::list<ConnectionId> strangers_;                // oldest first

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "rueda/store/entries.h"
 #include "rueda/store/host_relay.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
@@ -20,7 +21,9 @@ constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr Nanos kLongestPause =
     200 * kMillisecond;  // so that thousands of waiting ranks send fewer than 10⁴ SYN/s
 constexpr Nanos kLongestAttempt = 5 * kSecond;
-constexpr Nanos kRelayAnswers = kSecond;  // it may be dialling; a rank that it keeps waiting dials as well
+constexpr Nanos kRelayAnswers = kSecond;     // it may be dialling; a rank that it keeps waiting dials as well
+constexpr Nanos kRelayWrites = 3 * kSecond;  // entries of a host, for which it may wait a second
+constexpr int kMostWrites = 8;               // of one entry, while rivals write the same key
 constexpr uint16_t kOwnChannel = 0;
 constexpr Nanos kGrace = kSecond;  // for the server to say that the time for a key is over
 
@@ -108,6 +111,26 @@ class TcpStore final : public Store {
     return std::move(reply.value().text);
   }
 
+  Result<std::string> get_shared(std::string_view key, Nanos age, Deadline deadline) override {
+    return ask_text(Op::kShare, key, deadline, age);
+  }
+
+  Result<std::string> try_get_shared(std::string_view key, Nanos age, Deadline deadline) override {
+    if (Status status = check_key(key); !status.is_ok()) return status;
+    Result<Reply> reply =
+        ask({.op = Op::kShare, .key = std::string(key), .value = "", .limit = age}, deadline);
+    if (!reply.is_ok()) return reply.status();
+    return std::move(reply.value().text);
+  }
+
+  Status give(const TableEntry& entry, Deadline deadline) override {
+    return add_entry(Op::kGive, entry, deadline);
+  }
+
+  Status announce(const TableEntry& entry, Deadline deadline) override {
+    return add_entry(Op::kAnnounce, entry, deadline);
+  }
+
   Status remove_prefix(std::string_view prefix, Deadline deadline) override {
     if (prefix.size() > kMaxStoreKeyBytes) return check_key(prefix);
     return ask({.op = Op::kRemovePrefix, .key = std::string(prefix), .value = ""}, deadline).status();
@@ -118,12 +141,52 @@ class TcpStore final : public Store {
   }
 
  private:
-  Result<std::string> ask_text(Op op, std::string_view key, Deadline deadline) {
+  Result<std::string> ask_text(Op op, std::string_view key, Deadline deadline, Nanos age = 0) {
     if (Status status = check_key(key); !status.is_ok()) return status;
-    const Nanos wait = op == Op::kGet ? std::max<Nanos>(deadline.when() - monotonic_now(), 0) : 0;
-    Result<Reply> reply = ask({.op = op, .key = std::string(key), .value = "", .amount = wait}, deadline);
+    const Nanos left = std::max<Nanos>(deadline.when() - monotonic_now(), op == Op::kShare ? 1 : 0);
+    const Nanos wait = op == Op::kTryGet ? 0 : left;
+    Result<Reply> reply =
+        ask({.op = op, .key = std::string(key), .value = "", .amount = wait, .limit = age}, deadline);
     if (!reply.is_ok()) return reply.status();
     return std::move(reply.value().text);
+  }
+
+  Status add_entry(Op op, const TableEntry& entry, Deadline deadline) {
+    const std::string key = entries_key(entry.table, entry.rank);
+    const Entries mine = {{entry.rank, std::string(entry.value)}};
+    if (Status status = check_value(key, encode_entries(mine)); !status.is_ok()) return status;
+    if (way_ == Way::kRelay && !is_broken()) {
+      const Command command{.op = op,
+                            .key = std::string(entry.table),
+                            .value = std::string(entry.value),
+                            .amount = entry.rank,
+                            .limit = entry.host_size};
+      const Result<Reply> reply = exchange(encode(command), earlier(deadline, Deadline::after(kRelayWrites)));
+      if (reply.is_ok()) return {reply.value().code, reply.value().text};
+      fd_.reset();
+    }
+    return write_entry(key, mine, deadline);
+  }
+
+  // Where this rank is in a batch that a relay has written, that stays.
+  Status write_entry(const std::string& key, const Entries& mine, Deadline deadline) {
+    std::string there, wanted = encode_entries(mine);
+    for (int tries = 0; tries < kMostWrites; ++tries) {
+      Result<std::string> now = compare_and_set(key, there, wanted, deadline);
+      if (!now.is_ok()) return now.status();
+      if (now.value() == wanted) return Status::ok();
+      there = std::move(now).value();
+      const Result<BatchMerge> merge = merge_batch(there, mine.begin()->first, mine);
+      if (!merge.is_ok()) return merge.status();
+      if (!merge.value().is_different) return Status::ok();
+      wanted = encode_entries(merge.value().there);
+    }
+    return {Code::kUnavailable,
+            "other processes keep writing key '" + key + "' of the store at " + description()};
+  }
+
+  static bool is_wait(const Command& command) {
+    return command.op == Op::kGet || (command.op == Op::kShare && command.amount > 0);
   }
 
   // A connection that broke between commands is opened again once. If it broke during a command, it is opened
@@ -141,7 +204,7 @@ class TcpStore final : public Store {
         fd_ = std::move(fd).value();
         way_ = Way::kDirect;
       }
-      const Nanos grace = command.op == Op::kGet ? kGrace : 0;
+      const Nanos grace = is_wait(command) ? kGrace : 0;
       Result<Reply> reply = exchange(message, Deadline::at(deadline.when() + grace));
       if (reply.is_ok()) return answered(command, std::move(reply).value());
       fd_.reset();  // a late reply must not be mistaken for the reply to the next command
@@ -152,7 +215,7 @@ class TcpStore final : public Store {
   }
 
   [[nodiscard]] Status lost(const Command& command, const Status& why) const {
-    if (why.code == Code::kTimeout && command.op == Op::kGet) return key_timeout(command.key, description());
+    if (why.code == Code::kTimeout && is_wait(command)) return key_timeout(command.key, description());
     if (why.code == Code::kTimeout)
       return {Code::kTimeout, "the store at " + description() + " did not answer about key '" + command.key +
                                   "' in time: " + why.why};
@@ -163,10 +226,9 @@ class TcpStore final : public Store {
 
   Result<Reply> answered(const Command& command, Reply reply) const {
     if (reply.code == Code::kOk) return reply;
-    if (reply.code == Code::kUnavailable && command.op == Op::kTryGet)
-      return key_absent(command.key, description());
-    if (reply.code == Code::kTimeout && command.op == Op::kGet)
-      return key_timeout(command.key, description());
+    const bool is_look = command.op == Op::kTryGet || (command.op == Op::kShare && !is_wait(command));
+    if (reply.code == Code::kUnavailable && is_look) return key_absent(command.key, description());
+    if (reply.code == Code::kTimeout && is_wait(command)) return key_timeout(command.key, description());
     return Status(reply.code, std::move(reply.text));
   }
 
