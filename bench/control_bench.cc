@@ -21,6 +21,7 @@
 #include "rueda/control/parcel.h"
 #include "rueda/control/planner.h"
 #include "rueda/control/relay.h"
+#include "rueda/control/request_reader.h"
 #include "rueda/control/rounds.h"
 
 namespace {
@@ -125,10 +126,11 @@ class Root {
     return options;
   }
   void take(const RankSet& from, const Bytes& payload) {
-    Submitted submitted = decode_submitted(payload).value();
-    rounds_.submitted(from, submitted.plans_begun, std::move(submitted.requests), 0, nullptr);
+    const SharedSubmitted submitted = reader_.read(payload).value();
+    rounds_.submitted(from, submitted.plans_begun, submitted.requests, 0, nullptr);
   }
 
+  RequestReader reader_;
   Planner planner_;
   Rounds rounds_;
   Bytes answer_;

@@ -70,7 +70,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
   for (const auto& [id, ranks] : sets_.sets()) pending_.try_emplace(id, id, ranks, joins_.ranks());
 }
 
-void Coordinator::submit(const RankSet& from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
+void Coordinator::submit(const RankSet& from, const SharedRequests& requests, Nanos now, TraceSink* trace) {
   if (from.first() < 0 || from.last() >= world_size_) {
     const Rank unknown = from.first() < 0 ? from.first() : from.last();
     RUEDA_LOG(kError,
@@ -81,27 +81,31 @@ void Coordinator::submit(const RankSet& from, std::vector<Request> requests, Nan
   moves(now);
   trace_ = trace != nullptr && trace->is_recording() ? trace : nullptr;
   std::vector<int32_t> touched;  // may contain an id more than once
-  for (Request& request : requests) {
-    const auto* tensor = std::get_if<TensorRequest>(&request);
-    if (tensor != nullptr && (touched.empty() || touched.back() != tensor->process_set))
-      touched.push_back(tensor->process_set);
-    std::visit([&](auto& one) { submit_one(from, std::move(one)); }, request);
+  for (const Request& request : *requests) {
+    if (const auto* change = std::get_if<SetChange>(&request)) {
+      from.for_each([&](Rank rank) { submit_change(rank, SetChange(*change)); });
+      continue;
+    }
+    const SharedTensor tensor(requests, &std::get<TensorRequest>(request));
+    if (touched.empty() || touched.back() != tensor->process_set) touched.push_back(tensor->process_set);
+    submit_one(from, tensor);
   }
   for (const int32_t id : touched)
     if (const auto at = pending_.find(id); at != pending_.end()) collect_conflicts(at->second);
 }
 
-void Coordinator::submit_one(const RankSet& from, TensorRequest&& request) {
-  if (request.what == Collective::kJoin && request.process_set == 0)
-    return from.for_each([&](Rank rank) { submit_join(rank, request); });
-  const int32_t id = request.process_set;
-  submit_tensor(from, std::move(request));
+void Coordinator::submit_one(const RankSet& from, const SharedTensor& request) {
+  if (request->what == Collective::kJoin && request->process_set == 0)
+    return from.for_each([&](Rank rank) { submit_join(rank, *request); });
+  const int32_t id = request->process_set;
+  submit_tensor(from, request);
   // After each request, so that the tensors of different sets become ready in the order in which
   // they were submitted.
   if (const auto at = pending_.find(id); at != pending_.end()) collect(at->second);
 }
 
-void Coordinator::submit_tensor(const RankSet& from, TensorRequest&& request) {
+void Coordinator::submit_tensor(const RankSet& from, const SharedTensor& shared) {
+  const TensorRequest& request = *shared;
   const auto at = pending_.find(request.process_set);
   const bool is_full =
       at != pending_.end() && at->second.waiting().size() + dependents_.size() >= kMaxPending;
@@ -117,19 +121,21 @@ void Coordinator::submit_tensor(const RankSet& from, TensorRequest&& request) {
   };
   if (at == pending_.end() || is_full || request.name.empty()) return refuse(from, nullptr);
   PendingSet& set = at->second;
-  if (set.member_set().includes(from)) return submit_to(set, from, std::move(request));
+  if (set.member_set().includes(from)) return submit_to(set, from, shared);
   RankSet strangers = from;  // their own check refuses this too; only they are told
   strangers.remove(set.member_set());
   refuse(strangers, &set.members());
   if (const RankSet members = from.common(set.member_set()); !members.is_empty())
-    submit_to(set, members, std::move(request));
+    submit_to(set, members, shared);
 }
 
-void Coordinator::submit_to(PendingSet& set, const RankSet& members, TensorRequest&& request) {
-  const Status fault = check_request(request, &set.members(), members.first(), world_size_);
-  if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size) {
-    request.group_size = 1;  // already a fault; it must not count as a member of a real group
-    request.group_index = 0;
+void Coordinator::submit_to(PendingSet& set, const RankSet& members, SharedTensor shared) {
+  const Status fault = check_request(*shared, &set.members(), members.first(), world_size_);
+  if (shared->group_size < 1 || shared->group_index < 0 || shared->group_index >= shared->group_size) {
+    auto ungrouped = std::make_shared<TensorRequest>(*shared);
+    ungrouped->group_size = 1;  // already a fault; it must not count as a member of a real group
+    ungrouped->group_index = 0;
+    shared = std::move(ungrouped);
   }
   // Two sets may use the same name at the same time, so only the sets to which rank 0 belongs are recorded.
   if (trace_ != nullptr && trace_->wants_details() && set.index_of(0) == 0) {
@@ -137,15 +143,12 @@ void Coordinator::submit_to(PendingSet& set, const RankSet& members, TensorReque
       trace_->record(TraceSpan{.kind = SpanKind::kReady,
                                .begin = now_,
                                .end = now_,
-                               .value = operation_code(request.what, request.op),
-                               .text = request.name,
+                               .value = operation_code(shared->what, shared->op),
+                               .text = shared->name,
                                .peer = set.index_of(rank)});
     });
   }
-  set.submit({.ranks = members,
-              .request = std::make_shared<const TensorRequest>(std::move(request)),
-              .sequence = ++sequence_},
-             fault, now_);
+  set.submit({.ranks = members, .request = std::move(shared), .sequence = ++sequence_}, fault, now_);
 }
 
 void Coordinator::submit_join(Rank from, const TensorRequest& request) {
@@ -161,10 +164,6 @@ void Coordinator::submit_join(Rank from, const TensorRequest& request) {
   }
   match_set_changes();
   if (joins_.is_everybody()) ready_.add(joins_.take());
-}
-
-void Coordinator::submit_one(const RankSet& from, SetChange&& change) {
-  from.for_each([&](Rank rank) { submit_change(rank, SetChange(change)); });
 }
 
 void Coordinator::submit_change(Rank from, SetChange&& change) {

@@ -48,7 +48,10 @@ class Coordinator {
 
   // Takes requests that each of these ranks has made, in the order in which it submitted them. They cost the
   // same as those of one rank. trace learns which ranks are ready for what; it may be null.
-  void submit(const RankSet& from, std::vector<Request> requests, Nanos now, TraceSink* trace);
+  void submit(const RankSet& from, const SharedRequests& requests, Nanos now, TraceSink* trace);
+  void submit(const RankSet& from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
+    submit(from, std::make_shared<const std::vector<Request>>(std::move(requests)), now, trace);
+  }
   // Returns what may run now, fused, in the order that all ranks must follow: one bucket of the tensors with
   // a priority, and all tensors without one. Empty if nothing is ready.
   std::vector<Response> take_ready();
@@ -75,10 +78,10 @@ class Coordinator {
   void forget_waiting();
 
  private:
-  void submit_one(const RankSet& from, TensorRequest&& request);
-  void submit_one(const RankSet& from, SetChange&& change);
-  void submit_tensor(const RankSet& from, TensorRequest&& request);
-  void submit_to(PendingSet& set, const RankSet& members, TensorRequest&& request);
+  using SharedTensor = std::shared_ptr<const TensorRequest>;  // one of the requests that ranks have in common
+  void submit_one(const RankSet& from, const SharedTensor& request);
+  void submit_tensor(const RankSet& from, const SharedTensor& request);
+  void submit_to(PendingSet& set, const RankSet& members, SharedTensor request);
   void submit_join(Rank from, const TensorRequest& request);
   void submit_change(Rank from, SetChange&& change);
   void match_set_changes();

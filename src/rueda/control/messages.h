@@ -225,6 +225,8 @@ void for_each_answer(const Response& response, Rank me, const F& answered) {
 Bytes encode(std::span<const Response> responses);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
 
+// Those of many ranks are equal, and in memory once.
+using SharedRequests = std::shared_ptr<const std::vector<Request>>;
 // Requests, and how many plans their sender had seen begin. Requests that were sent before a plan
 // began are void.
 struct Submitted {

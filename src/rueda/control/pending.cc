@@ -140,7 +140,7 @@ void PendingSet::submit(Arrival&& arrival, const Status& fault, Nanos now) {
   tensor.missing -= std::min(tensor.missing, awaited.count());
   enter_group(tensor, *arrival.request);
   for (const Arrival& other : tensor.arrivals) {
-    if (!(*other.request == *arrival.request)) continue;
+    if (other.request != arrival.request && !(*other.request == *arrival.request)) continue;
     arrival.request = other.request;
     break;
   }

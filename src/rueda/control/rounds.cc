@@ -4,13 +4,13 @@
 
 namespace rueda::control {
 
-void Rounds::submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+void Rounds::submitted(const RankSet& from, int64_t plans_begun, const SharedRequests& requests, Nanos now,
                        TraceSink* trace) {
   // The sender had not yet seen the last plan begin. It puts these requests into the plan, or sends them
   // again.
   if (plans_begun != planner_.maker().plans_announced()) return;
-  planner_.maker().saw_submissions(requests, now);
-  coordinator_.submit(from, std::move(requests), now, trace);
+  planner_.maker().saw_submissions(*requests, now);
+  coordinator_.submit(from, requests, now, trace);
 }
 
 std::vector<StallReport> Rounds::take_stalls(Nanos now, std::vector<StalledTensor> in_plan) {

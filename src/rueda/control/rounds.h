@@ -29,8 +29,13 @@ class Rounds {
       : options_(options), coordinator_(std::move(coordinator)), planner_(planner) {}
 
   // Requests that each of these ranks has made. plans_begun: how many plans it had seen begin then.
-  void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+  void submitted(const RankSet& from, int64_t plans_begun, const SharedRequests& requests, Nanos now,
                  TraceSink* trace);
+  void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+                 TraceSink* trace) {
+    submitted(from, plans_begun, std::make_shared<const std::vector<Request>>(std::move(requests)), now,
+              trace);
+  }
   // The stalls to report now. If a report is fatal, the job ends and no further round begins.
   // in_plan: as in Coordinator::check_stalls.
   std::vector<StallReport> take_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});

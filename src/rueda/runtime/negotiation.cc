@@ -210,10 +210,10 @@ bool Negotiation::run_plan(Nanos now) {
 Status Negotiation::on_parcel(const control::Parcel& parcel, Nanos now, bool accepts_requests) {
   using control::MessageType;
   if (parcel.type == MessageType::kRequests) {
-    Result<control::Submitted> submitted = control::decode_submitted(parcel.payload);
+    const Result<control::SharedSubmitted> submitted = reader_.read(parcel.payload);
     if (!submitted.is_ok()) return submitted.status();
     if (!accepts_requests) return Status::ok();
-    rounds_->submitted(parcel.from, submitted.value().plans_begun, std::move(submitted).value().requests, now,
+    rounds_->submitted(parcel.from, submitted.value().plans_begun, submitted.value().requests, now,
                        &parts_.trace);
     return Status::ok();
   }

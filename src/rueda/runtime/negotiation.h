@@ -12,6 +12,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/control/parcel.h"
+#include "rueda/control/request_reader.h"
 #include "rueda/control/rounds.h"
 #include "rueda/runtime/control_channel.h"
 #include "rueda/runtime/dispatcher.h"
@@ -99,6 +100,7 @@ class Negotiation {
   LearnedPlans plans_;
   TuningReport tuning_report_;                         // of rank 0
   std::unique_ptr<control::Rounds> rounds_;            // rank 0 only
+  control::RequestReader reader_;                      // the same
   std::vector<std::shared_ptr<Operation>> submitted_;  // scratch of take_submissions()
 };
 
