@@ -278,21 +278,22 @@ Result<View> MemberViews::find_view(const store::World& world, const View& known
 Result<std::optional<View>> MemberViews::ask_to_join(const View& known, const Ready& mine,
                                                      const ViewWait& wait) {
   const std::string word = text_of(encode(mine));
+  const std::string next = membership::view_key(known.number + 1), answer = membership::answer_key(uid_, 0);
+  // A refusal is looked for before this process asks again: to ask once more would interrupt the others once
+  // more.
   const auto leader = std::ranges::find_if(known.members, [&](const Member& one) {
-    return peers_->set(one, membership::ready_key(uid_), word).how == Said::How::kYes;
+    const Said::How how = peers_->value(one, answer).how;
+    return how == Said::How::kYes || how == Said::How::kNotYet;
   });
   if (leader == known.members.end()) return std::optional<View>();
-  const std::string next = membership::view_key(known.number + 1), answer = membership::answer_key(uid_, 0);
   while (true) {
+    const Said refusal = peers_->value(*leader, answer);
+    if (refusal.how == Said::How::kYes)
+      return Status(Code::kUnavailable,
+                    refusal.text.substr(std::min(refusal.text.size(), membership::kAnswerNo.size())));
     (void)peers_->set(*leader, membership::ready_key(uid_), word);  // it may have forgotten one that was slow
     Said said = peers_->value(*leader, next);
-    if (said.how == Said::How::kNotYet) {
-      const Said refusal = peers_->value(*leader, answer);
-      if (refusal.how == Said::How::kYes)
-        return Status(Code::kUnavailable,
-                      refusal.text.substr(std::min(refusal.text.size(), membership::kAnswerNo.size())));
-      said = peers_->value(*leader, membership::kNewestKey);
-    }
+    if (said.how == Said::How::kNotYet) said = peers_->value(*leader, membership::kNewestKey);
     if (said.how != Said::How::kYes) return std::optional<View>();
     const Result<View> view = view_of(said.text);
     if (!view.is_ok()) return view.status();
