@@ -36,9 +36,14 @@ class Job {
     job_.on_ended(ending, now);
     job_.tick(now);
   }
-  void ready(const std::string& uid, int64_t after, int64_t commit, Nanos now) {
-    const membership::Ready said{
-        .uid = uid, .host = uid.substr(0, 1), .after = after, .commit = commit, .digest = {}};
+  void ready(const std::string& uid, int64_t after, int64_t commit, Nanos now,
+             const std::string& cut_from = {}) {
+    const membership::Ready said{.uid = uid,
+                                 .host = uid.substr(0, 1),
+                                 .after = after,
+                                 .commit = commit,
+                                 .digest = {},
+                                 .cut_from = cut_from};
     const Bytes raw = encode(said);
     job_.inbox().on_set(membership::ready_key(uid), {reinterpret_cast<const char*>(raw.data()), raw.size()});
     job_.tick(now);
@@ -158,6 +163,40 @@ TEST(ElasticJob, a_host_that_comes_back_is_used_again) {
   job.away.clear();
   job->tick(61 * kSecond);
   EXPECT_THAT(job.started, ElementsAre("b"));
+}
+
+TEST(ElasticJob, a_host_that_is_cut_again_rests_longer_only_if_nobody_from_there_has_trained_since) {
+  Job job({.least = 1, .most = 2}, {{"a", 1}, {"b", 1}}, 2);
+  Nanos now = kSecond;
+  int64_t commit = 5;
+  const auto is_cut = [&](int life, int number, int64_t known) {
+    const std::string b = "b:0#" + std::to_string(life);
+    const int64_t view = job->view();
+    job.ready("a:0#0", view, commit, now, b);
+    job.ready(b, view, known, now, "a:0#0");
+    EXPECT_EQ(job->view(), view + 1);
+    EXPECT_EQ(job->rank_of(number), -1);
+    job.end(number, 75, now);
+  };
+  const auto joins = [&](int life) {
+    job.ready("b:0#" + std::to_string(life), 0, membership::kNoCommit, now);
+    job.reach_common_commit({0});
+    job.ready("a:0#0", job->view(), commit, now);
+    EXPECT_EQ(job->rank_of(1 + life), 1);
+  };
+  for (int life = 0; life < 3; ++life) {
+    is_cut(life, 1 + life, ++commit);
+    job->tick(now + kCutRest - 1);
+    EXPECT_EQ(std::ssize(job.started), life);
+    job->tick(now += kCutRest);
+    ASSERT_EQ(std::ssize(job.started), life + 1) << "it has trained in between, so a minute is enough";
+    joins(life + 1);
+  }
+  is_cut(3, 4, membership::kNoCommit);  // it could not get the state
+  job->tick(now + kCutRest);
+  EXPECT_EQ(std::ssize(job.started), 3);
+  job->tick(now + 2 * kCutRest);
+  EXPECT_EQ(std::ssize(job.started), 4);
 }
 
 TEST(ElasticJob, members_that_never_commit_are_said_once_to_keep_others_waiting) {
