@@ -57,7 +57,8 @@ class Log:
 
     def __init__(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / f"{os.getpid()}.jsonl", "a", buffering=1)  # noqa: SIM115 (for the life)
+        name = f"{os.getpid()}.{time.monotonic_ns()}.jsonl"  # numbers of processes come again
+        self._file = open(folder / name, "x", buffering=1)  # noqa: SIM115 (for the life)
         self.event("start", uid=os.environ.get("RUEDA_ELASTIC_UID", ""), pid=os.getpid())
 
     def write(self, **record):
