@@ -148,6 +148,12 @@ Result<Cluster> change(Cluster cluster, const Changes& changes) {
   cluster.latency_us = changes.latency_us.value_or(cluster.latency_us);
   if (changes.per_host)
     for (Host& host : cluster.hosts) host.ranks = *changes.per_host;
+  if (cluster.ranks() > kMostRanks && !changes.ranks)
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} hosts of {} ranks are {} ranks, more than the {} that are simulated; give "
+                    "fewer --hosts or --per-host",
+                    cluster.hosts.size(), cluster.hosts.front().ranks, cluster.ranks(), kMostRanks));
   if (!changes.ranks) return cluster;
   const int per_host = cluster.hosts.front().ranks;
   if (*changes.ranks % per_host != 0 && *changes.ranks > per_host)

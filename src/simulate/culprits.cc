@@ -206,7 +206,8 @@ std::map<std::string, std::vector<Suspect>> suspects_of(const Cluster& cluster,
 
 }  // namespace
 
-Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster, int steps) {
+Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster,
+                                           const control::Way& way, int steps) {
   const Without everything{.cluster = cluster, .late = request.late};
   std::vector<Suspect> suspects;
   const auto kinds = suspects_of(cluster, request.late);
@@ -217,7 +218,9 @@ Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster
     if (of_kind.size() > 1) suspects.push_back(together(of_kind));
   if (suspects.empty()) return std::vector<Culprit>();
   const auto mean_ms = [&](const Without& rest) -> Result<double> {
-    const Result<Run> run = run_case(Case(request, rest.cluster, rest.late), kAllCauses, steps);
+    Case one(request, rest.cluster, rest.late);
+    one.way = way;
+    const Result<Run> run = run_case(one, kAllCauses, steps);
     if (!run.is_ok()) return run.status();
     return run.value().mean_ms();
   };

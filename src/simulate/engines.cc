@@ -129,6 +129,8 @@ std::vector<control::Tuner::News> Engines::take_tuner_news() {
   return nodes_[0].planner->maker().take_news();
 }
 
+const control::Way& Engines::best_way() const { return nodes_[0].planner->maker().best_way(); }
+
 void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];
   node.waits_for_all = false;

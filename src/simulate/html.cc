@@ -154,7 +154,7 @@ std::string rows_html(const std::vector<Prediction>& rows) {
         "<tr><td>{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f} to {:.1f}</td><td>{:.1f} %</td><td>{}</td>"
         "<td>{:.0f} %</td><td>{:.0f} %</td><td>{:g}</td><td>{}</td></tr>\n",
         row.ranks, row.hosts, row.step_ms, row.step_p5_ms, row.step_p95_ms, 100 * row.efficiency,
-        row.bottleneck, 100 * row.link_busy, 100 * row.core_busy, row.calls,
+        row.bottleneck.empty() ? "–" : row.bottleneck, 100 * row.link_busy, 100 * row.core_busy, row.calls,
         row.bucket_bytes > 0 ? bench::size_text(row.bucket_bytes) : "none");
   return timeline::table("Predictions",
                          "<th>ranks<th>hosts<th>step in ms<th>5 to 95 %<th>efficiency<th>bottleneck"
@@ -205,6 +205,9 @@ std::string html(const Report& report, std::string_view command) {
       "<h2>Efficiency</h2>\n<p>What computing alone would take, divided by a step; the band is from the 5th "
       "to "
       "the 95th percentile of steps.</p>\n";
+  for (const Prediction& row : report.rows)
+    if (const std::string tuned = tuned_text(request, row); !tuned.empty())
+      text += fmt::format("<p>{} ranks, {}.</p>\n", row.ranks, literal(tuned));
   text +=
       Curve(report.rows).svg() + rows_html(report.rows) + losses_html(report.rows) + cluster_html(request);
   return text + timeline::end_page();

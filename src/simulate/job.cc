@@ -81,6 +81,7 @@ class Job {
     result_.use = calls_.use();
     result_.plans_begun = engines_.plans_begun();
     result_.tuned = engines_.take_tuner_news();
+    result_.way = engines_.best_way();
     return std::move(result_);
   }
 

@@ -75,7 +75,7 @@ struct Prediction {
   double step_ms = 0, step_p5_ms = 0, step_p95_ms = 0;
   double efficiency = 0;
   double link_busy = 0, core_busy = 0;  // of the busiest port, and of the busiest machine's cores, 0..1
-  std::string bottleneck;
+  std::string bottleneck;               // empty: not known without the split
   Losses losses;
   bool has_losses = false;
   std::vector<std::string> host_order;  // names; empty where the order is the cluster's

@@ -73,7 +73,7 @@ Ordered row_of(const Prediction& row, const workload::Model& model) {
                  {"step_p5_ms", row.step_p5_ms},
                  {"step_p95_ms", row.step_p95_ms},
                  {"efficiency", row.efficiency},
-                 {"bottleneck", row.bottleneck},
+                 {"bottleneck", row.bottleneck.empty() ? Ordered() : Ordered(row.bottleneck)},
                  {"link_busy", row.link_busy},
                  {"core_busy", row.core_busy},
                  {"lost_ms", nullptr},
@@ -111,6 +111,16 @@ std::string means_of(const Request& request, const Prediction& row) {
 }
 
 }  // namespace
+
+std::string tuned_text(const Request& request, const Prediction& row) {
+  if (request.tuned_steps == 0 || row.servers > 0) return "";
+  const std::string after = fmt::format("after {} steps of tuning: ", request.tuned_steps);
+  if (row.tuned.empty()) return after + "nothing was tried; more steps may find something";
+  std::string kept = "nothing better";
+  for (const control::Tuner::News& one : row.tuned)
+    if (one.is_better) kept = one.what;
+  return fmt::format("{}{} ({} tried)", after, kept, row.tuned.size());
+}
 
 std::string placement_text(const Servers& servers) {
   if (!servers.is_whole) return "cut";
@@ -165,12 +175,16 @@ std::string page(const Report& report) {
     text += fmt::format(
         "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", row.ranks, row.hosts,
         row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms), 100 * row.efficiency,
-        row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms), lost(row.losses.jitter_ms),
-        lost(row.losses.slowdown_ms), means_of(request, row));
+        row.bottleneck.empty() ? "-" : row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms),
+        lost(row.losses.jitter_ms), lost(row.losses.slowdown_ms), means_of(request, row));
     if (!row.host_order.empty())
       text += fmt::format("{:>6}  hosts in the order {}\n", "", fmt::join(row.host_order, ","));
   }
-  text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
+  if (request.split)
+    text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
+  for (const Prediction& row : report.rows)
+    if (const std::string tuned = tuned_text(request, row); !tuned.empty())
+      text += fmt::format("{} ranks, {}\n", row.ranks, tuned);
   for (const Prediction& row : report.rows)
     if (!row.culprits.empty())
       text += fmt::format("{} ranks lose {:.1f} ms of a step to {}\n", row.ranks,

@@ -92,8 +92,12 @@ std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layo
 
 // As the library has it: predicted costs of a call, and of what its engine does for each.
 control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const EngineOptions& engine) {
-  control::Tuner::Options tuner{.is_on = one.tuned_steps > 0, .may_change_bits = true, .settle = 0};
-  if (!tuner.is_on) return tuner;
+  control::Tuner::Options tuner{.is_on = one.tuned_steps > 0,
+                                .may_change_bits = true,
+                                .settle = 0,
+                                .first = one.way,
+                                .most_passes = one.tuned_steps};
+  if (!tuner.is_on && one.way == control::Way{}) return tuner;
   tuner.ways.costs.packing_ns = schedule::kPackingNs;
   tuner.ways.costs.most_bytes = engine.fusion_bytes;
   if (layout.gpus.empty() && !layout.topology.is_single_host()) {
@@ -101,6 +105,8 @@ control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const En
     if (one.request.algorithm.empty())
       for (const schedule::BucketAlgorithm& each : schedule::bucket_algorithms(layout.topology))
         tuner.ways.algorithms.push_back({.number = each.number, .name = each.name, .call_us = each.call_us});
+    // Without some of what is slow there may be fewer.
+    if (tuner.first.algorithm > std::ssize(tuner.ways.algorithms)) tuner.first.algorithm = 0;
     if (one.request.chunk_bytes == Request().chunk_bytes) tuner.ways.chunk_bytes = one.request.chunk_bytes;
     return tuner;
   }
@@ -178,7 +184,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   engine.flight =
       static_cast<Nanos>(1e3 * (layout.topology.is_single_host() ? layout.topology.local.latency_us
                                                                  : layout.topology.remote.latency_us));
-  const int warm_up = kWarmUp + one.tuned_steps;
+  const int warm_up = one.warm_up();
   engine.tuner = tuner_of(one, layout, engine);
   options.steps = warm_up + steps;
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);

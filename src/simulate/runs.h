@@ -24,11 +24,14 @@ struct Case {
   Program program;
   int64_t bucket_bytes = 0;  // of plans; causes that are taken away change no decision
 
-  int tuned_steps = 0;  // as the request's, or none
+  int tuned_steps = 0;    // as the request's, or none
+  control::Way way = {};  // of buckets, with which a plan begins: what was found in these steps
 
   // Those that take any time: without the others a step is the same.
   [[nodiscard]] unsigned causes() const;
   [[nodiscard]] double usual_speed() const;  // of hosts; that others differ from it is jitter
+  // Steps before those that count. After those that are tuned the last change takes effect.
+  [[nodiscard]] int warm_up() const { return kWarmUp + (tuned_steps > 0 ? tuned_steps + kWarmUp : 0); }
 };
 
 struct Run {
@@ -47,7 +50,8 @@ bool is_by_message(const Request& request, int ranks, const Cluster& cluster);
 Result<Losses> split_losses(const Case& one, int steps);
 
 // What is slower than its like, that which costs most first; each costs at least a hundredth of a step.
-// cluster: of the ranks alone.
-Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster, int steps);
+// cluster: of the ranks alone. way: as that of a case.
+Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster,
+                                           const control::Way& way, int steps);
 
 }  // namespace rueda::simulate

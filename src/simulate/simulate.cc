@@ -42,7 +42,7 @@ std::string bottleneck_of(const Prediction& row) {
   if (row.core_busy > 0.85 && row.core_busy > row.link_busy) return "cores";
   if (row.link_busy > 0.85) return "links";
   const Losses& losses = row.losses;
-  if (!row.has_losses) return row.core_busy > row.link_busy ? "cores" : "links";
+  if (!row.has_losses) return "";
   const std::array<std::pair<double, const char*>, 4> causes = {{{losses.links_ms, "links"},
                                                                  {losses.hosts_ms, "hosts"},
                                                                  {losses.jitter_ms, "jitter"},
@@ -148,21 +148,21 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.plans_begun = run.value().job.plans_begun;
   row.tuned = run.value().job.tuned;
   const auto a_step = [&](const std::vector<int64_t>& sums) {
-    return static_cast<double>(sums.back() - sums[static_cast<size_t>(kWarmUp + one.tuned_steps - 1)]) /
-           request.steps;
+    return static_cast<double>(sums.back() - sums[static_cast<size_t>(one.warm_up() - 1)]) / request.steps;
   };
   row.calls = a_step(run.value().job.calls);
   row.messages = a_step(run.value().job.messages);
   row.last_calls = run.value().job.last_calls;
   take_use(run.value(), one.cluster, row);
-  one.tuned_steps = 0;  // what is lost is told of the buckets at the beginning
+  one.way = run.value().job.way;
+  one.tuned_steps = 0;
   if (request.split) {
     const int steps = std::min(request.steps, std::clamp(512 / row.ranks, 2, 8));
     const Result<Losses> losses = split_losses(one, steps);
     if (!losses.is_ok()) return losses.status();
     row.losses = losses.value();
     row.has_losses = true;
-    Result<std::vector<Culprit>> culprits = find_culprits(request, cluster.value(), steps);
+    Result<std::vector<Culprit>> culprits = find_culprits(request, cluster.value(), one.way, steps);
     if (!culprits.is_ok()) return culprits.status();
     row.culprits = std::move(culprits).value();
   }

@@ -181,6 +181,21 @@ TEST_F(Job, keeps_its_buckets_where_all_others_are_worse_and_loses_little_more_t
   EXPECT_EQ(changes_, 0) << "after " << changes << " changes nothing is left to try";
 }
 
+TEST_F(Job, keeps_what_was_best_when_its_passes_are_over_and_can_begin_with_it) {
+  options_.most_passes = 5000;
+  tuner_ = Tuner(options_, {.bucket_bytes = 8 << 10});
+  buckets_ = tuner_.learned(step_, {});
+  train(5010, each);
+  EXPECT_LT(buckets_.size(), 8u);
+  changes_ = 0;
+  train(5000, each);
+  EXPECT_EQ(changes_, 0);
+  options_.first = tuner_.best();
+  options_.is_on = false;
+  Tuner another(options_, {.bucket_bytes = 8 << 10});
+  EXPECT_EQ(another.learned(step_, {}).size(), buckets_.size());
+}
+
 TEST_F(Job, is_left_alone_where_communication_is_hidden) {
   for (int i = 0; i < 5000; ++i) {
     tuner_.pass_begins(now_ += 10 * kMillisecond);

@@ -55,7 +55,7 @@ Request request_of(const Planted& planted) {
 
 std::vector<Culprit> culprits_of(const Planted& planted) {
   const Request request = request_of(planted);
-  const Result<std::vector<Culprit>> found = find_culprits(request, request.cluster, 2);
+  const Result<std::vector<Culprit>> found = find_culprits(request, request.cluster, {}, 2);
   EXPECT_TRUE(found.is_ok()) << found.status().why;
   return found.value();
 }

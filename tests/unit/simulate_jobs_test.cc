@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -70,7 +71,34 @@ TEST(simulate_jobs, a_step_ends_when_the_last_gradient_has_crossed_the_link) {
   EXPECT_EQ(row.calls, 1);
   EXPECT_EQ(row.messages, 0) << "by a plan";
   EXPECT_EQ(row.plans_begun, 1);
-  EXPECT_EQ(row.bottleneck, "links");
+  EXPECT_EQ(row.bottleneck, "") << "the link is busy for three quarters of the step: too little to tell";
+}
+
+TEST(simulate_jobs, what_was_found_by_tuning_stays_in_the_steps_that_count_and_in_what_is_lost) {
+  Request request = request_of(mixed(), cluster_of(R"({"hosts": 4, "link": {"rate": "8gbit"}})"));
+  request.model.compute_ms = 20;
+  request.bucket_bytes = 16 << 10;
+  request.split = true;
+  const Prediction before = predict(request);
+  request.tuned_steps = 1500;
+  const Prediction row = predict(request);
+  EXPECT_TRUE(std::ranges::any_of(row.tuned, [](const control::Tuner::News& one) { return one.is_better; }));
+  EXPECT_LT(row.step_ms, 0.99 * before.step_ms);
+  EXPECT_EQ(row.calls, std::round(row.calls)) << "all steps have the same";
+  const Losses& lost = row.losses;
+  EXPECT_NEAR(lost.links_ms + lost.hosts_ms + lost.jitter_ms + lost.slowdown_ms, row.step_ms - row.compute_ms,
+              0.01 * row.step_ms);
+}
+
+TEST(simulate_jobs, more_ranks_than_are_simulated_are_refused_however_they_are_asked_for) {
+  Request request = request_of(mixed(), ideal(64));
+  request.changes.per_host = 100;
+  const Result<Report> report = simulate(request);
+  ASSERT_FALSE(report.is_ok());
+  EXPECT_EQ(
+      report.status().why,
+      "64 hosts of 100 ranks are 6400 ranks, more than the 4096 that are simulated; give fewer --hosts or "
+      "--per-host");
 }
 
 TEST(simulate_jobs, the_calls_of_a_step_carry_all_its_tensors) {

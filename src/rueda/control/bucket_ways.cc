@@ -129,7 +129,7 @@ std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buc
     ways.back().is_computed = true;
     ways.back().exponent = 0;
   }
-  add_chunks(way, ways);
+  add_chunks(way, buckets, ways);
   add_algorithms(way, buckets, ways);
   if (!way.is_by_ready) {
     ways.push_back(way);
@@ -140,13 +140,17 @@ std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buc
   return ways;
 }
 
-void BucketWays::add_chunks(const Way& way, std::vector<Way>& ways) const {
+// A call that is no larger than a chunk is one chunk, whatever its size.
+void BucketWays::add_chunks(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const {
+  int64_t largest = 0;
+  for (const Bucket& bucket : buckets) largest = std::max(largest, bytes_of(bucket));
   for (const int direction : {1, -1}) {
     if (options_.chunk_bytes == 0 || std::abs(way.chunk + direction) > kMostChunkSteps) continue;
     Way other = way;
     other.chunk += direction;
     const int64_t bytes = chunk_of(other);
-    if (bytes >= kLeastChunkBytes && bytes <= kMostChunkBytes) ways.push_back(other);
+    const bool is_other = std::min(bytes, chunk_of(way)) < largest;
+    if (is_other && bytes >= kLeastChunkBytes && bytes <= kMostChunkBytes) ways.push_back(other);
   }
 }
 

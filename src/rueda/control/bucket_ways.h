@@ -67,7 +67,7 @@ class BucketWays {
   [[nodiscard]] CallTuning tuning_of(const Way& way, const Bucket& bucket) const;
   // Whether calls of so many bytes are to run by another algorithm.
   [[nodiscard]] bool is_worth_trying(const OtherAlgorithm& other, int64_t bytes) const;
-  void add_chunks(const Way& way, std::vector<Way>& ways) const;
+  void add_chunks(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const;
   void add_algorithms(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const;
   void add_alone(const Way& way, std::vector<Way>& ways) const;
   void add_sizes(const Way& way, std::vector<Way>& ways) const;

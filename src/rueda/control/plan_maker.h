@@ -55,6 +55,7 @@ class PlanMaker {
   // tensor of the pass was. Ends the plan if other buckets are wanted.
   PlannerActions between_passes(const PlanReport& here, Nanos submitted, Nanos now);
   std::vector<Tuner::News> take_news() { return tuner_.take_news(); }
+  [[nodiscard]] const Way& best_way() const { return tuner_.best(); }
 
  private:
   // Tells all ranks that a plan of these buckets begins.

@@ -46,7 +46,7 @@ std::vector<Nanos> RecentTimes::all() const {
 std::vector<Bucket> Tuner::learned(std::vector<SeenTensor> step, const SetMembers& sets) {
   plan_over();
   ways_.set_step(std::move(step), sets);
-  if (!options_.is_on) return ways_.buckets_of({});
+  if (!options_.is_on) return ways_.buckets_of(options_.first);
   recall(calls_of(ways_.step()));
   running_ = wanted_ = known_.best;
   best_buckets_ = ways_.buckets_of(known_.best);
@@ -70,7 +70,7 @@ void Tuner::recall(std::vector<std::string> calls) {
   if (!known_.calls.empty()) others_.push_back(std::exchange(known_, {}));
   const auto found = std::ranges::find(others_, calls, &Known::calls);
   if (found == others_.end()) {
-    known_ = {.calls = std::move(calls), .best = {}, .tried = {}};
+    known_ = {.calls = std::move(calls), .best = options_.first, .tried = {}};
   } else {
     known_ = std::move(*found);
     others_.erase(found);
@@ -78,8 +78,15 @@ void Tuner::recall(std::vector<std::string> calls) {
   if (others_.size() > kMostKnown) others_.pop_front();
 }
 
+bool Tuner::is_over() {
+  if (options_.most_passes == 0 || passes_++ < options_.most_passes) return false;
+  trial_.reset();
+  wanted_ = known_.best;
+  return true;
+}
+
 void Tuner::pass_begins(Nanos now) {
-  if (!options_.is_on || !is_allowed_) return;
+  if (!options_.is_on || !is_allowed_ || is_over()) return;
   const Nanos began = std::exchange(pass_began_, now);
   if (began == 0) return;
   const Nanos period = now - began;

@@ -49,6 +49,8 @@ class Tuner {
     Nanos settle = 20 * kSecond;  // trains as it is for so long before the first trial
     double budget = 0.01;         // of the time, for trials
     Trial::Options trial = {};
+    Way first = {};           // what a step begins with
+    int64_t most_passes = 0;  // then the best so far stays, and no more is tried; 0: no end
   };
   Tuner(Options options, BucketLimits limits)
       : options_(std::move(options)), traits_of_(limits.traits_of), ways_(options_.ways, std::move(limits)) {}
@@ -61,6 +63,7 @@ class Tuner {
   void exposed(Nanos time);
   // Other buckets are wanted, so the plan is to end between two passes and to begin with next().
   [[nodiscard]] bool wants_change() const { return wanted_ != running_; }
+  [[nodiscard]] const Way& best() const { return known_.best; }
   std::vector<Bucket> next();
   // The plan has ended for another reason. What was tried is tried again when it is learned again.
   void plan_over();
@@ -87,6 +90,7 @@ class Tuner {
   void recall(std::vector<std::string> calls);
   [[nodiscard]] bool is_pause(Nanos period);
   [[nodiscard]] bool is_tunable() const;
+  [[nodiscard]] bool is_over();
   void lose(Nanos period);
   void watch();
   void follow_trial(Nanos period);
@@ -111,6 +115,7 @@ class Tuner {
   RecentTimes exposed_;
   int interrupted_ = 0;               // trials of other_, by the end of the plan
   Nanos pass_began_ = 0;              // 0: none since the plan began
+  int64_t passes_ = 0;                // up to most_passes
   bool is_allowed_ = false;           // by the backends of the step
   bool is_first_ = true;              // the pass that has begun is the first one since buckets changed
   Nanos trained_ = 0, lost_ = 0;      // all passes; what trials and changes have cost
