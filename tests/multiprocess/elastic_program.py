@@ -4,7 +4,8 @@ is told in the variable TEST_ACTIONS. Each line that it prints is JSON.
 TEST_ACTIONS: {uid: {"kill_at": commit, "while": "allreduce" | "join" | "init" | "step" | "start"}}, where
 "join" and "init" mean the first after that commit, and "start" before the first init. "signal": the name of
 another signal than SIGKILL, sent once. TEST_END: [view, commits]: it ends when it has made so many commits in
-this view or a later one, with so many ranks if there is a third number. TEST_PAUSE_S: after each commit.
+this view or a later one, with so many ranks if there is a third number, and if it is the one that a fourth
+value names. TEST_PAUSE_S: after each commit.
 TEST_HOSTS: {view: text}: when this view begins, its rank 0 writes the text into TEST_HOSTS_FILE.
 """
 
@@ -23,7 +24,8 @@ from rueda import _core, errors
 
 UID = os.environ.get("RUEDA_ELASTIC_UID", "")
 ACTION = json.loads(os.environ.get("TEST_ACTIONS", "{}")).get(UID, {})
-END_VIEW, END_COMMITS, END_SIZE, *_ = [*json.loads(os.environ.get("TEST_END", "[2, 20]")), 1]
+END = json.loads(os.environ.get("TEST_END", "[]"))
+END_VIEW, END_COMMITS, END_SIZE, END_UID = END + [2, 20, 1, UID][len(END) :]
 PAUSE_S = float(os.environ.get("TEST_PAUSE_S", "0"))
 HOSTS = json.loads(os.environ.get("TEST_HOSTS", "{}"))
 ELEMENTS = int(os.environ.get("TEST_ELEMENTS", "1000"))
@@ -102,7 +104,7 @@ class Training:
             self.step()
             self.spans[-1][3] = self.commit
             is_late = self.number >= END_VIEW and self.commit - self.began >= END_COMMITS
-            if is_late and hvd.size() >= END_SIZE:
+            if is_late and hvd.size() >= END_SIZE and UID == END_UID:
                 return True
             time.sleep(PAUSE_S)
             news = _core.elastic_news()

@@ -157,7 +157,8 @@ def test_a_job_that_begins_beside_its_launcher_spreads_to_a_host_that_its_script
 
 def test_a_host_that_its_scheduler_takes_away_leaves_at_a_commit_without_an_error(tmp_path):
     options = ["-np", "2", "--min-np", "1", "-H", "a:1,b:1,c:1"]
-    with on_virtual_hosts(tmp_path, ["a", "b", "c"], *options, end=[3, 20]) as (hosts, job):
+    # On a busy machine the process on c may be there when that on b leaves, and views 2 and 3 are one.
+    with on_virtual_hosts(tmp_path, ["a", "b", "c"], *options, end=[2, 20, 2]) as (hosts, job):
         (guardian,) = processes_on(hosts, "b", "rueda-guardian")
         os.kill(guardian, signal.SIGTERM)
         job.assert_ends_well()
@@ -165,7 +166,8 @@ def test_a_host_that_its_scheduler_takes_away_leaves_at_a_commit_without_an_erro
         assert job.all("error") == []
         interrupts = job.all("interrupt")
         assert [one["uid"] for one in interrupts if one["leave"]] == ["b:0#0"]
-        last = [one for one in job.all("view") if one["number"] == 3]
+        newest = max(one["number"] for one in job.all("view"))
+        last = [one for one in job.all("view") if one["number"] == newest]
         assert {one["uid"] for one in last} == {"a:0#0", "c:0#0"}
         assert processes_on(hosts, "b", "rueda-guardian") == []
 
