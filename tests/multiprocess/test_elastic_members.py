@@ -237,7 +237,8 @@ def test_rank_0_and_its_successor_die_one_after_the_other(job):
 
 def test_a_process_with_another_model_is_told_so_and_the_others_go_on(job):
     actions = {"stranger": {"kill_at": 10**9, "digest": "another"}}
-    run = job(2, actions=actions, env={"TEST_PAUSE_S": "0.01"})
+    # The members train on for seconds after they have refused it: it looks for the answer twice a second.
+    run = job(2, actions=actions, env={"TEST_PAUSE_S": "0.02"}, end=(2, 400))
     stranger = run.add("stranger", RUEDA_JOINER="1")
     assert stranger.finish() == 75, run.text()
     assert "cannot join the job" in stranger.all("refused")[0]["text"]
