@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
+from percentile import at
+
 STEPS = Path(__file__).with_name("steps.py")
 LIMIT_S = 120
 
@@ -79,10 +81,6 @@ def run_strategy(workers: int, steps: int) -> Times:
     if any(process.returncode != 0 for process in processes):
         raise SystemExit("strategy failed:\n" + "".join(err[-2000:] for _, err in said))
     return read(said[0][0])
-
-
-def at(values: List[float], share: float) -> float:
-    return sorted(values)[round(share * (len(values) - 1))]
 
 
 def show(label: str, ratios: List[float]) -> Dict[str, object]:

@@ -26,6 +26,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import numpy as np
+from percentile import at
 
 PARAMETERS, ELEMENTS, WARM_UP = 200, 64, 20
 RATE = 1e-3
@@ -149,10 +150,6 @@ def free_port() -> int:
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
-
-
-def at(values: List[float], share: float) -> float:
-    return sorted(values)[round(share * (len(values) - 1))]
 
 
 def table(rows: Dict[str, List[float]]) -> str:

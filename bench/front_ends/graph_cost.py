@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import tensorflow as tf
+from percentile import at
 
 from rueda import _core
 
@@ -35,10 +36,6 @@ def microseconds(call: Callable[[], Any]) -> float:
     for _ in range(CALLS):
         call()
     return 1e6 * (time.perf_counter() - began) / CALLS / TENSORS
-
-
-def at(values: List[float], share: float) -> float:
-    return sorted(values)[round(share * (len(values) - 1))]
 
 
 def load_front_end(engine: str) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, List, Tuple
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from percentile import at
 
 import rueda.torch as hvd
 from rueda.torch import gradient_hooks
@@ -72,10 +73,6 @@ def make_loops() -> Dict[str, Callable[[], Times]]:
         ddp = torch.nn.parallel.DistributedDataParallel(models[2], gradient_as_bucket_view=True)
         loops["DDP"] = make_step(ddp, optimizers[2])
     return loops
-
-
-def at(values: List[float], share: float) -> float:
-    return sorted(values)[round(share * (len(values) - 1))]
 
 
 def main() -> None:

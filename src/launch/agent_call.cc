@@ -4,12 +4,12 @@
 
 #include <array>
 #include <charconv>
-#include <ctime>
 #include <string_view>
 #include <utility>
 
 #include "launch/agent_door.h"
 #include "rueda/base/release.h"
+#include "rueda/base/sleep.h"
 #include "rueda/store/socket.h"
 
 namespace rueda::launch {
@@ -109,8 +109,7 @@ Result<UniqueFd> call_launcher(const std::string& url, const Secret& secret, Dea
                                                 "agents?",
                                                 url, fd.status().why));
     if (!std::exchange(has_told, true)) say(fmt::format("waiting for {}: {}", url, fd.status().why));
-    const timespec pause{.tv_sec = 0, .tv_nsec = kTryPause};
-    nanosleep(&pause, nullptr);
+    sleep_for(kTryPause);
   }
 }
 

@@ -19,6 +19,8 @@
 #include <optional>
 #include <utility>
 
+#include "rueda/base/sleep.h"
+
 namespace rueda::launch {
 namespace {
 
@@ -258,8 +260,7 @@ size_t kill_all(const std::function<std::vector<pid_t>()>& find, Deadline deadli
     quiet = left.empty() ? quiet + 1 : 0;
     for (const pid_t pid : left) kill(pid, SIGKILL);
     if (quiet == kQuietLooks || deadline.is_past()) return left.size();
-    const timespec pause{.tv_sec = 0, .tv_nsec = 5 * kMillisecond};
-    nanosleep(&pause, nullptr);
+    sleep_for(5 * kMillisecond);
   }
 }
 

@@ -32,19 +32,25 @@ hvd.shutdown()
 """
 
 
-def run(tmp_path, limit, **settings):
+def run(tmp_path, text, ranks, limit, *seconds, **settings):
+    """What the ranks of this program print, and where its table of what was tried is."""
     log = tmp_path / "tried.csv"
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(text)
     variables = {"LOG": str(log), "LIMIT": str(limit), "RUEDA_TUNE_AFTER_SECONDS": "0", **settings}
-    code, out, err = Run("-np", "2", PYTHON, program, env={**os.environ, **variables}).finish()
+    code, out, err = Run("-np", ranks, PYTHON, program, env={**os.environ, **variables}).finish(*seconds)
     assert code == 0, err
+    return out, log
+
+
+def tried(tmp_path, limit, **settings):
+    out, log = run(tmp_path, PROGRAM, 2, limit, **settings)
     assert out.count("steps") == 2
     return log
 
 
 def test_other_buckets_are_tried_and_every_sum_is_right(tmp_path):
-    log = run(tmp_path, 90, RUEDA_TUNE_LOG=str(tmp_path / "tried.csv"))
+    log = tried(tmp_path, 90, RUEDA_TUNE_LOG=str(tmp_path / "tried.csv"))
     rows = list(csv.DictReader(log.read_text().splitlines()))
     assert rows, "no trial within 90 s"
     for row in rows:
@@ -53,7 +59,7 @@ def test_other_buckets_are_tried_and_every_sum_is_right(tmp_path):
 
 
 def test_as_horovod_names_it_and_off(tmp_path):
-    log = run(tmp_path, 3, HOROVOD_AUTOTUNE="0", HOROVOD_AUTOTUNE_LOG=str(tmp_path / "tried.csv"))
+    log = tried(tmp_path, 3, HOROVOD_AUTOTUNE="0", HOROVOD_AUTOTUNE_LOG=str(tmp_path / "tried.csv"))
     assert log.read_text() == "seconds,buckets,tried,step_ms,gain_percent,kept\n"
 
 
@@ -106,14 +112,9 @@ hvd.shutdown()
 
 
 def bits(tmp_path, limit, **settings):
-    log = tmp_path / "tried.csv"
-    program = tmp_path / "bits.py"
-    program.write_text(BITS)
     # Buckets of at most 256 KiB on each of two channels, so that some tensors may be alone or not.
-    variables = {"LOG": str(log), "LIMIT": str(limit), "KINDS": "&&".join(KINDS.values()), **settings}
-    variables["RUEDA_FUSION_THRESHOLD"] = str(512 << 10)
-    code, out, err = Run("-np", "3", PYTHON, program, env={**os.environ, **variables}).finish(limit + 240)
-    assert code == 0, err
+    settings = {"RUEDA_FUSION_THRESHOLD": str(512 << 10), "KINDS": "&&".join(KINDS.values()), **settings}
+    out, log = run(tmp_path, BITS, 3, limit, limit + 240, **settings)
     found = re.findall(r"bits (\w+)", out)
     assert len(found) == 3 and len(set(found)) == 1, out
     return found[0], log.read_text() if log.exists() else ""
@@ -121,9 +122,9 @@ def bits(tmp_path, limit, **settings):
 
 def test_bits_are_those_of_a_job_that_is_not_tuned_whatever_is_tried(tmp_path):
     plain, _ = bits(tmp_path, -119, RUEDA_TUNE="off")
-    settings = {"RUEDA_TUNE_AFTER_SECONDS": "0", "RUEDA_TUNE_PERCENT": "100"}
-    tuned, tried = bits(tmp_path, 40, RUEDA_TUNE_LOG=str(tmp_path / "tried.csv"), **settings)
+    table = str(tmp_path / "tried.csv")
+    tuned, lines = bits(tmp_path, 40, RUEDA_TUNE_LOG=table, RUEDA_TUNE_PERCENT="100")
     assert tuned == plain
     # How many kinds of change fit into the time depends on the machine.
-    assert any(re.search(pattern, tried) for pattern in KINDS.values()), tried
-    print(sorted(kind for kind, pattern in KINDS.items() if re.search(pattern, tried)))
+    assert any(re.search(pattern, lines) for pattern in KINDS.values()), lines
+    print(sorted(kind for kind, pattern in KINDS.items() if re.search(pattern, lines)))

@@ -8,27 +8,19 @@
 #include <numeric>
 #include <random>
 
+#include "control_seen_tensor.h"
 #include "rueda/control/ready_order.h"
 #include "rueda/control/tuner.h"
 
 namespace rueda::control::bucket_ways_test {
 namespace {
 
+using seen_tensors::seen;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr Nanos kUs = 1000;
-
-SeenTensor seen(const std::string& name, int64_t bytes, Nanos ready) {
-  SeenTensor tensor;
-  tensor.bucket.entries = {{.name = name, .shape = {bytes / 4}, .rows = {}}};
-  tensor.bytes = bytes;
-  tensor.seen = 1;
-  tensor.started = 2;
-  tensor.ready = ready;
-  return tensor;
-}
 
 std::vector<std::string> names_of(const std::vector<Bucket>& buckets) {
   std::vector<std::string> names;

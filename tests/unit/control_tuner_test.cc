@@ -7,9 +7,12 @@
 #include <functional>
 #include <random>
 
+#include "control_seen_tensor.h"
+
 namespace rueda::control::tuner_test {
 namespace {
 
+using seen_tensors::seen;
 using testing::ElementsAre;
 
 constexpr Nanos kUs = 1000;
@@ -109,16 +112,6 @@ TEST(ATrial, is_cut_short_by_what_is_clearly_worse) {
 }
 
 // ---- the tuner ----
-
-SeenTensor seen(const std::string& name, int64_t bytes, Nanos ready) {
-  SeenTensor tensor;
-  tensor.bucket.entries = {{.name = name, .shape = {bytes / 4}, .rows = {}}};
-  tensor.bytes = bytes;
-  tensor.seen = 1;
-  tensor.started = 2;
-  tensor.ready = ready;
-  return tensor;
-}
 
 // A job whose passes take 10 ms and what its buckets cost.
 class Job : public testing::Test {

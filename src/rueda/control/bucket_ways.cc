@@ -26,13 +26,7 @@ std::string size_text(int64_t bytes) {
 }
 
 int64_t bytes_of(const Bucket& bucket) {
-  int64_t bytes = 0;
-  for (const Entry& entry : bucket.entries) {
-    auto of_entry = static_cast<int64_t>(size_of(bucket.dtype));
-    for (const int64_t length : entry.shape) of_entry *= length;
-    bytes += of_entry;
-  }
-  return bytes;
+  return elements_of(bucket) * static_cast<int64_t>(size_of(bucket.dtype));
 }
 
 int64_t scaled(int64_t bytes, int exponent) { return exponent > 0 ? bytes << exponent : bytes >> -exponent; }

@@ -93,6 +93,16 @@ bool can_fuse(const Bucket& a, const Bucket& b) {
          has_varying_rows(a) == has_varying_rows(b);
 }
 
+int64_t elements_of(const Bucket& bucket) {
+  int64_t sum = 0;
+  for (const Entry& entry : bucket.entries) {
+    int64_t count = 1;
+    for (const int64_t length : entry.shape) count *= length;
+    sum += count;
+  }
+  return sum;
+}
+
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,
                                const BucketLimits& limits) {
   StepPacker packer(sets, limits);

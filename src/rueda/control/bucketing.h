@@ -23,6 +23,8 @@ struct BucketLimits {
   std::vector<bool> begins = {};
 };
 
+int64_t elements_of(const Bucket& bucket);  // of all its tensors
+
 // The step is in the order in which its tensors are to travel.
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,
                                const BucketLimits& limits);

@@ -78,15 +78,13 @@ void Tuner::recall(std::vector<std::string> calls) {
   if (others_.size() > kMostKnown) others_.pop_front();
 }
 
-bool Tuner::is_over() {
-  if (options_.most_passes == 0 || passes_++ < options_.most_passes) return false;
-  trial_.reset();
-  wanted_ = known_.best;
-  return true;
-}
-
 void Tuner::pass_begins(Nanos now) {
-  if (!options_.is_on || !is_allowed_ || is_over()) return;
+  if (!options_.is_on || !is_allowed_) return;
+  if (options_.most_passes != 0 && passes_++ >= options_.most_passes) {
+    trial_.reset();
+    wanted_ = known_.best;
+    return;
+  }
   const Nanos began = std::exchange(pass_began_, now);
   if (began == 0) return;
   const Nanos period = now - began;

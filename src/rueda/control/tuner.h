@@ -90,7 +90,6 @@ class Tuner {
   void recall(std::vector<std::string> calls);
   [[nodiscard]] bool is_pause(Nanos period);
   [[nodiscard]] bool is_tunable() const;
-  [[nodiscard]] bool is_over();
   void lose(Nanos period);
   void watch();
   void follow_trial(Nanos period);

@@ -10,10 +10,10 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <limits>
 
 #include "rueda/base/process.h"
+#include "rueda/base/sleep.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/store/job_id.h"
 
@@ -31,11 +31,6 @@ bool take_number(std::string_view& text, int64_t& number) {
 }
 
 }  // namespace
-
-void rest_for(Nanos time) {
-  const timespec duration{time / kSecond, time % kSecond};
-  nanosleep(&duration, nullptr);
-}
 
 std::string to_text(const Contact& contact) {
   std::string text;
@@ -103,7 +98,7 @@ Status end_process(const Contact& contact, Nanos at_most) {
     syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
   while (!has_ended(contact)) {
     if (deadline.is_past()) return {Code::kUnavailable, who + " does not end, although it was killed"};
-    rest_for(kLookAgain);
+    sleep_for(kLookAgain);
   }
   return Status::ok();
 }

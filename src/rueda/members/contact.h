@@ -34,7 +34,4 @@ bool is_at_work(const Contact& contact);
 // Ends the process and waits until it has ended.
 Status end_process(const Contact& contact, Nanos at_most);
 
-// Sleeps.
-void rest_for(Nanos time);
-
 }  // namespace rueda::members

@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 
+#include "rueda/base/sleep.h"
 #include "rueda/membership/agreement.h"
 #include "rueda/membership/keys.h"
 
@@ -49,7 +50,7 @@ Result<View> MajorityRegister::propose(const View& next) {
                                         " did not agree on the next one in time.");
     if (attempt.is_outbid()) {
       const int rest = std::uniform_int_distribution<int>(kShortestRest, kLongestRest)(random);
-      rest_for(rest * kMillisecond);
+      sleep_for(rest * kMillisecond);
       attempt.retry();
       round_ = std::max(round_, attempt.ballot().round);
     }

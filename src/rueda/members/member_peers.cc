@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
 #include <thread>
 #include <utility>
 
+#include "rueda/base/sleep.h"
 #include "rueda/base/thread.h"
 #include "rueda/store/tcp_store.h"
 
@@ -47,7 +47,7 @@ Status MemberPeers::connect(const Contact& contact, std::unique_ptr<store::Store
     const Code code = dialled.status().code;
     if (code == Code::kPermissionDenied || deadline.is_past()) return dialled.status();
     if (code == Code::kUnavailable && ++refused == 2) return dialled.status();
-    rest_for(kRefusedAgain);
+    sleep_for(kRefusedAgain);
   }
 }
 
@@ -68,7 +68,7 @@ Said MemberPeers::call(const Member& member, const Call& call) {
   while (is_here && shares_pids(contact.value())) {
     if (has_ended(contact.value())) return {.how = Said::How::kEnded};
     if (seen.is_past()) break;
-    rest_for(5 * kMillisecond);
+    sleep_for(5 * kMillisecond);
   }
   // It is only slow. Whether it is lost is seen here.
   if (is_here && is_at_work(contact.value())) return {.how = Said::How::kNotYet};

@@ -7,6 +7,7 @@
 
 #include "rueda/base/process.h"
 #include "rueda/base/release.h"
+#include "rueda/base/sleep.h"
 #include "rueda/membership/keys.h"
 #include "rueda/store/address.h"
 #include "rueda/store/members.h"
@@ -57,7 +58,7 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const store::World& world
   if (!secret.is_ok()) return secret.status();
   Result<std::string> address = own_address(url.value(), interface, is_first);
   while (!address.is_ok() && is_first && !deadline.is_past()) {  // the name of a pod comes late
-    rest_for(100 * kMillisecond);
+    sleep_for(100 * kMillisecond);
     address = own_address(url.value(), interface, is_first);
   }
   if (!address.is_ok()) return address.status();

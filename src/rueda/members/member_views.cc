@@ -1,12 +1,12 @@
 #include "rueda/members/member_views.h"
 
 #include <algorithm>
-#include <ctime>
 #include <ranges>
 #include <utility>
 
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/base/sleep.h"
 #include "rueda/members/majority_register.h"
 #include "rueda/membership/keys.h"
 #include "rueda/store/store_url.h"
@@ -242,7 +242,7 @@ Result<View> MemberViews::lead(const View& last, const Ready& mine, Nanos timeou
     if (store::is_set(wait.is_interrupted)) return store::interrupted_status();
     if (wait.deadline.is_past() && !proposer.awaited().empty())
       return in_time("it waits for " + proposer.awaited().front());
-    rest_for(kRest);
+    sleep_for(kRest);
   }
 }
 
@@ -322,7 +322,7 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
     }
     if (store::is_set(wait.is_interrupted)) return store::interrupted_status();
     if (wait.deadline.is_past()) return found.is_ok() ? in_time("no member admits it") : found.status();
-    rest_for(kMemberSlice);
+    sleep_for(kMemberSlice);
   }
 }
 

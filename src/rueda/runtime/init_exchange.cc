@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <ctime>
 #include <initializer_list>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/base/sleep.h"
 #include "rueda/control/mismatch.h"
 #include "rueda/membership/keys.h"
 #include "rueda/runtime/peer_table.h"
@@ -63,11 +63,6 @@ std::string prefix_of(Epoch number) { return "init" + std::to_string(number) + "
 
 // As TableEntry has it.
 Rank host_size_of(const store::World& world) { return std::max(world.local_size, 0); }
-
-void pause_for(Nanos pause) {
-  const timespec duration{pause / kSecond, pause % kSecond};
-  nanosleep(&duration, nullptr);
-}
 
 Deadline soon(Deadline deadline, Nanos at_most) {
   return Deadline::at(std::min(deadline.when(), monotonic_now() + at_most));
@@ -233,7 +228,7 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
       look_elsewhere();
       look_elsewhere_at = monotonic_now() + kSlice;
     }
-    pause_for(std::min(pause, std::max<Nanos>(deadline.when() - monotonic_now(), 0)));
+    sleep_for(std::min(pause, std::max<Nanos>(deadline.when() - monotonic_now(), 0)));
     pause = std::min(2 * pause, kLongestPause);
   }
 }
@@ -402,7 +397,7 @@ Status InitExchange::settle(const Status& mine) {
   while (!is_told_ && !deadline.is_past()) {
     const Status cause = interrupted();
     if (is_told_) return settle(cause);
-    pause_for(5 * kMillisecond);
+    sleep_for(5 * kMillisecond);
   }
   const Result<int64_t> order = store_.add(prefix_ + "failures", 1, Deadline::after(kTell));
   if (is_told_) return mine;
@@ -421,7 +416,7 @@ void InitExchange::await_readers(Nanos at_most) {
   while (!deadline.is_past()) {
     const Result<int64_t> count = store_.add(prefix_ + "failures", 0, deadline);
     if (!count.is_ok() || count.value() >= size_) return;
-    pause_for(5 * kMillisecond);
+    sleep_for(5 * kMillisecond);
   }
 }
 

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <utility>
 
+#include "rueda/base/sleep.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::status {
@@ -97,8 +97,7 @@ void ElasticBoard::committed(int64_t commit, Nanos at_most) {
     if (change.phase != ViewChange::Phase::kProposed) return;
     if (answer(change.round) == 0) answer_proposal(change, commit);
     if (commit != change.commit || answer(change.round) != 1 || deadline.is_past()) return;
-    const timespec pause{0, kAnswerPause};
-    nanosleep(&pause, nullptr);
+    sleep_for(kAnswerPause);
   }
 }
 

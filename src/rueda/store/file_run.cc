@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
 #include "rueda/base/process.h"
+#include "rueda/base/sleep.h"
 
 namespace rueda::store {
 namespace {
@@ -138,8 +138,7 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
     if (deadline.is_past())
       return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not appear in the store at file://" +
                                         dir + " in time; is it running, and does it share this directory?");
-    const timespec duration{0, kPause};
-    nanosleep(&duration, nullptr);
+    sleep_for(kPause);
   }
 }
 

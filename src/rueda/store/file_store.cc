@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
 #include "rueda/base/bytes.h"
+#include "rueda/base/sleep.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/store/hex.h"
 #include "rueda/store/key_values.h"
@@ -41,9 +41,7 @@ class Backoff {
   bool pause() {
     const Nanos left = deadline_.when() - monotonic_now();
     if (left <= 0) return false;
-    const Nanos now = std::min(next_, left);
-    const timespec duration{now / kSecond, now % kSecond};
-    nanosleep(&duration, nullptr);
+    sleep_for(std::min(next_, left));
     next_ = std::min(2 * next_, kLongestFilePause);
     return true;
   }

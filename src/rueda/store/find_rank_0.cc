@@ -1,11 +1,11 @@
 #include "rueda/store/find_rank_0.h"
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <utility>
 
 #include "rueda/base/log.h"
+#include "rueda/base/sleep.h"
 #include "rueda/store/address.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/tcp_store.h"
@@ -44,8 +44,7 @@ Status pause_since(Nanos began, const Attempt& attempt) {
     if (is_set(attempt.is_interrupted)) return interrupted_status();
     now = monotonic_now();
     if (now >= until) return Status::ok();
-    const timespec duration{0, std::min(until - now, kLook)};
-    nanosleep(&duration, nullptr);
+    sleep_for(std::min(until - now, kLook));
   }
 }
 

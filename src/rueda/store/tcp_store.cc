@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 
+#include "rueda/base/sleep.h"
 #include "rueda/store/entries.h"
 #include "rueda/store/host_relay.h"
 #include "rueda/store/key_values.h"
@@ -84,11 +84,12 @@ class TcpStore final : public Store {
   }
 
   Result<std::string> get(std::string_view key, Deadline deadline) override {
-    return ask_text(Op::kGet, key, deadline);
+    return ask_text({.op = Op::kGet, .key = std::string(key), .value = "", .amount = left(deadline)},
+                    deadline);
   }
 
   Result<std::string> try_get(std::string_view key, Deadline deadline) override {
-    return ask_text(Op::kTryGet, key, deadline);
+    return ask_text({.op = Op::kTryGet, .key = std::string(key), .value = ""}, deadline);
   }
 
   Result<int64_t> add(std::string_view key, int64_t amount, Deadline deadline) override {
@@ -102,25 +103,21 @@ class TcpStore final : public Store {
   Result<std::string> compare_and_set(std::string_view key, std::string_view expected, std::string_view value,
                                       Deadline deadline) override {
     if (Status status = check_both(key, expected, value); !status.is_ok()) return status;
-    Result<Reply> reply = ask({.op = Op::kCompareAndSet,
-                               .key = std::string(key),
-                               .value = std::string(value),
-                               .expected = std::string(expected)},
-                              deadline);
-    if (!reply.is_ok()) return reply.status();
-    return std::move(reply.value().text);
+    return ask_text({.op = Op::kCompareAndSet,
+                     .key = std::string(key),
+                     .value = std::string(value),
+                     .expected = std::string(expected)},
+                    deadline);
   }
 
   Result<std::string> get_shared(std::string_view key, Nanos age, Deadline deadline) override {
-    return ask_text(Op::kShare, key, deadline, age);
+    const Nanos wait = std::max<Nanos>(left(deadline), 1);  // 0 would be a look
+    return ask_text({.op = Op::kShare, .key = std::string(key), .value = "", .amount = wait, .limit = age},
+                    deadline);
   }
 
   Result<std::string> try_get_shared(std::string_view key, Nanos age, Deadline deadline) override {
-    if (Status status = check_key(key); !status.is_ok()) return status;
-    Result<Reply> reply =
-        ask({.op = Op::kShare, .key = std::string(key), .value = "", .limit = age}, deadline);
-    if (!reply.is_ok()) return reply.status();
-    return std::move(reply.value().text);
+    return ask_text({.op = Op::kShare, .key = std::string(key), .value = "", .limit = age}, deadline);
   }
 
   Status give(const TableEntry& entry, Deadline deadline) override {
@@ -141,12 +138,11 @@ class TcpStore final : public Store {
   }
 
  private:
-  Result<std::string> ask_text(Op op, std::string_view key, Deadline deadline, Nanos age = 0) {
-    if (Status status = check_key(key); !status.is_ok()) return status;
-    const Nanos left = std::max<Nanos>(deadline.when() - monotonic_now(), op == Op::kShare ? 1 : 0);
-    const Nanos wait = op == Op::kTryGet ? 0 : left;
-    Result<Reply> reply =
-        ask({.op = op, .key = std::string(key), .value = "", .amount = wait, .limit = age}, deadline);
+  static Nanos left(Deadline deadline) { return std::max<Nanos>(deadline.when() - monotonic_now(), 0); }
+
+  Result<std::string> ask_text(const Command& command, Deadline deadline) {
+    if (Status status = check_key(command.key); !status.is_ok()) return status;
+    Result<Reply> reply = ask(command, deadline);
     if (!reply.is_ok()) return reply.status();
     return std::move(reply.value().text);
   }
@@ -314,9 +310,7 @@ Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port,
       return Status(Code::kTimeout, store.status().why +
                                         "; is rank 0 (or the launcher) running there, and does a firewall "
                                         "let this port through?");
-    const Nanos now = std::min(pause, left);
-    const timespec duration{now / kSecond, now % kSecond};
-    nanosleep(&duration, nullptr);
+    sleep_for(std::min(pause, left));
     pause = std::min(2 * pause, kLongestPause);
   }
 }

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <utility>
 #include <vector>
 
 #include "rueda/base/handshake.h"
 #include "rueda/base/keep.h"
 #include "rueda/base/log.h"
+#include "rueda/base/sleep.h"
 
 namespace rueda::backend::mpi {
 namespace {
@@ -16,11 +16,6 @@ namespace {
 constexpr Nanos kFirstPause = 20 * kMicrosecond;
 constexpr Nanos kLongestPause = kMillisecond;
 constexpr size_t kJobBytes = 16;
-
-void pause_for(Nanos pause) {
-  const timespec duration{pause / kSecond, pause % kSecond};
-  nanosleep(&duration, nullptr);
-}
 
 Status too_few_threads(const Library& library, ThreadLevel level, bool is_ours) {
   const std::string who = is_ours ? library.describe() + " offers only "
@@ -71,7 +66,7 @@ Status Process::await(Request& request, Deadline deadline) {
     if (!is_done.is_ok()) return is_done.status();
     if (is_done.value()) return Status::ok();
     if (deadline.is_past()) break;
-    pause_for(pause);
+    sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
   abandon();
