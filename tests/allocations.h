@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#include "sanitizers.h"
+
+#if RUEDA_UNDER_ASAN || RUEDA_UNDER_TSAN
 #define RUEDA_COUNTS_ALLOCATIONS 0  // sanitizers bring their own operator new
 #else
 #define RUEDA_COUNTS_ALLOCATIONS 1

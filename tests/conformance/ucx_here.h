@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "../sanitizers.h"
 #include "rueda/transport/ucx/api.h"
 
 namespace rueda::ucx_test {
@@ -14,7 +15,7 @@ enum class UcxOver { kTcp, kSharedMemory };
 
 // Why UCX cannot be tested here; "" = it can. Call it before a transport is made.
 inline std::string why_no_ucx(UcxOver what) {
-#ifdef __SANITIZE_THREAD__
+#if RUEDA_UNDER_TSAN
   setenv("UCX_MEM_EVENTS", "n", 1);  // UCX patches functions that ThreadSanitizer has replaced
 #endif
   setenv("UCX_TLS", what == UcxOver::kTcp ? "tcp,self" : "sm,self", 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../sanitizers.h"
 #include "machine.h"
 
 #define FAKE_CUDA_API extern "C" __attribute__((visibility("default")))
@@ -15,7 +16,7 @@ inline Context* context_of(CUcontext context) { return reinterpret_cast<Context*
 
 // Nobody may take new memory for zeros. ThreadSanitizer keeps notes on each byte: there a mebibyte has to do.
 inline void spoil(void* memory, int value, size_t bytes) {
-#ifdef __SANITIZE_THREAD__
+#if RUEDA_UNDER_TSAN
   bytes = std::min(bytes, size_t{1} << 20);
 #endif
   std::memset(memory, value, bytes);

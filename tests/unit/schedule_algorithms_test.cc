@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../sanitizers.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/verify.h"
 #include "schedule_cases.h"
@@ -19,7 +20,7 @@ void expect_right(const Spec& spec, const Topology& topology, const Algorithm& a
 
 class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {};
 
-#ifdef __SANITIZE_ADDRESS__  // ten times as slow; the release build goes further
+#if RUEDA_UNDER_ASAN  // ten times as slow; the release build goes further
 constexpr Rank kMostRanks = 17;
 #else
 constexpr Rank kMostRanks = 32;

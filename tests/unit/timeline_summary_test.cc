@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "../sanitizers.h"
 #include "rueda/trace/recorder.h"
 #include "timeline/trace_writer.h"
 #include "timeline_planned_job.h"
@@ -309,7 +310,7 @@ TEST_F(SummaryTest, one_of_a_thing_has_no_plural) {
 
 // A small copy of a job of 256 ranks and 1,000 steps: reading keeps three steps of each rank.
 TEST_F(SummaryTest, memory_does_not_grow_with_the_number_of_steps) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if RUEDA_UNDER_ASAN || RUEDA_UNDER_TSAN
   GTEST_SKIP() << "sanitizers keep freed memory";
 #endif
   const auto peak_kib = [] {
