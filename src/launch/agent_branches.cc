@@ -16,6 +16,10 @@ HostLink* Agents::parent_of(const HostLink& link) {
   return link.branch() ? &links_[static_cast<size_t>(link.branch()->parent)] : nullptr;
 }
 
+Agents::Place& Agents::place_of(const HostLink& link) {
+  return places_[static_cast<size_t>(&link - links_.data())];
+}
+
 // Called again and again. An agent is asked to start others once it has proved that it is of our release.
 void Agents::begin_branches() {
   if (!is_starting_) return;
@@ -98,8 +102,12 @@ void Agents::end_branches_of_lost() {
   for (HostLink& link : links_) {
     const HostLink* const parent = parent_of(link);
     if (parent == nullptr || !parent->is_reaped() || parent->is_open() || link.is_reaped()) continue;
-    link.close(fmt::format("the agent of {}, which had started its agent, has ended: {}", parent->host(),
-                           parent->lost_because()));
+    const std::string& before = place_of(*parent).lost_with;
+    std::string why = before.empty() ? fmt::format("it was reached through {}, which is lost: {}",
+                                                   parent->host(), parent->lost_because())
+                                     : before;
+    link.close(why);
+    place_of(link).lost_with = std::move(why);
     link.on_reaped(0);
     link.excuse_silence(std::max(link.last_heard(), parent->last_heard() + 1));
   }

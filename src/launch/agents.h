@@ -59,6 +59,7 @@ class Agents {
     int parent = -1;  // whose agent starts this one; -1: the launcher
     bool has_branches = false;
     std::string tried_by{}, tried_why{};  // the host that could not start it, and why
+    std::string lost_with{};  // why it cannot be reached any more, if it was lost with another one
   };
   static Status begin(HostLink& link, const RunOptions& options);
   void announce(const HostLink& link) const;
@@ -66,6 +67,7 @@ class Agents {
   void on_message(HostLink& link, const AgentMessage& message, const Handlers& handlers);
   // branches
   [[nodiscard]] HostLink* parent_of(const HostLink& link);
+  Place& place_of(const HostLink& link);
   void begin_branches();
   void begin_branch(size_t host, HostLink& parent);
   Status on_branch_part(const HostLink& parent, std::span<const std::byte> payload, const Handlers& handlers);

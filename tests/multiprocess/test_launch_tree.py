@@ -252,11 +252,11 @@ def test_lost_host_takes_those_behind_it_and_is_the_headline(hosts):
     status, _, err = job.finish()
     assert status == 1
     headline = (
-        r"the job failed: rank 0 on h1 \(pid \d+\) was lost with its host: its agent was killed by SIGKILL"
+        r"the job failed: rank 0 on h1 \(pid \d+\) was lost with its host after [\d.]+ s: its agent was "
     )
-    assert re.search(headline, err), err
-    for rank in (2, 4, 6):
-        assert f"rank {rank}" in err, err
+    assert re.search(headline + "killed by SIGKILL", err), err
+    behind = "ranks 2, 4, 6: was lost with its host: it was reached through h1, which is lost: its agent was "
+    assert behind + "killed by SIGKILL" in err, err
 
 
 def test_host_that_falls_silent_is_named_and_not_those_behind_it(hosts):
@@ -316,10 +316,12 @@ def test_silent_leaf_is_named_with_the_host_that_waits(hosts, tmp_path):
             f"Host mute\n  HostName 127.0.0.10\n  Port {mute.getsockname()[1]}\n" + hosts.read_text()
         )
         names = "h1:1,h2:1,mute:1,h4:1,h5:1,h6:1,h7:1"
-        status, _, err = run(*tree(config, names), "--start-timeout", 6, "true")
+        status, _, err = run(*tree(config, names), "--start-timeout", 10, "true")
     assert status == 1
-    assert "no answer within 6 s from the agent of mute; check that `ssh mute true` works" in err, err
-    assert "without asking anything on h1" in err, err
+    said = (
+        r"no answer within 10 s from the agent of mute.*; check that `ssh mute true` works .* on h1, or raise"
+    )
+    assert re.search(said, err), err
 
 
 def test_host_that_only_the_launcher_may_reach_is_started_from_there(hosts, tmp_path):
