@@ -67,6 +67,10 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("-F,--ssh-config", options.ssh.config_file,
                  "configuration file for ssh instead of the user's");
   app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
+  app.add_option("--ssh-fan-out", options.ssh_fan_out,
+                 "hosts to which each machine opens ssh: further ones are reached from those (64 in all, or "
+                 "32 each if there are more)")
+      ->check(whole_number(2, kMaxRanks));
   app.add_flag(
       "--no-allocation,--no-srun", raw.leaves_allocation,
       "ignore what Slurm, LSF or PBS has given: without -H all ranks run here, and other hosts are reached "

@@ -75,7 +75,8 @@ void AgentDoor::watch(PollSet& set) {
     if (one.fd.is_open()) set.watch(one.fd.get(), POLLIN, [this, &one] { talk(one); });
   for (Guest& one : guests_)
     if (one.link.is_open())
-      set.watch(one.link.out(), POLLIN, [&one] { one.link.read_messages([](const AgentMessage&) {}); });
+      set.watch(one.link.process().out.get(), POLLIN,
+                [&one] { one.link.read_messages([](const AgentMessage&) {}); });
 }
 
 void AgentDoor::accept_some() {

@@ -106,7 +106,8 @@ AgentLoop::AgentLoop(Self self, pid_t guardian, UniqueFd signals)
       joining_(std::move(self.joining)),
       guardian_(guardian),
       signals_(std::move(signals)),
-      out_(kMaxQueuedBytes) {}
+      out_(kMaxQueuedBytes),
+      branches_([this](MessageType type, std::span<const std::byte> payload) { send(type, payload); }) {}
 
 int AgentLoop::run() {
   set_nonblocking(STDIN_FILENO);
@@ -119,7 +120,7 @@ int AgentLoop::run() {
 
 bool AgentLoop::is_finished() const {
   if (is_launcher_lost_) return leftovers_.are_over();
-  return is_bye_sent_ && out_.is_empty();
+  return is_bye_sent_ && branches_.are_over() && out_.is_empty();
 }
 
 void AgentLoop::say_hello() {
@@ -137,17 +138,17 @@ void AgentLoop::step() {
         if (!out_.flush(STDOUT_FILENO)) lose_launcher("the launcher no longer reads what this agent sends");
       });
   }
+  const auto pass = [this](MessageType type, std::span<const std::byte> payload) { send(type, payload); };
   if (!out_.is_full() || is_launcher_lost_)
-    for (RankProcess& rank : ranks_) {
-      if (rank.out.is_open())
-        set.watch(rank.out.get(), POLLIN, [&] {
-          if (!pass_output(rank, Stream::kStdout)) rank.out.reset();
-        });
-      if (rank.err.is_open())
-        set.watch(rank.err.get(), POLLIN, [&] {
-          if (!pass_output(rank, Stream::kStderr)) rank.err.reset();
-        });
-    }
+    for (RankProcess& rank : ranks_)
+      for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+        UniqueFd& fd = stream == Stream::kStdout ? rank.out : rank.err;
+        if (fd.is_open())
+          set.watch(fd.get(), POLLIN, [&rank, &fd, stream, &pass] {
+            if (!pass_output(rank, stream, pass)) fd.reset();
+          });
+      }
+  branches_.watch(set, !out_.is_full());
   if (query_) query_->watch(set);
   Nanos wake = std::max<Nanos>(next_pong_, 1);
   if (query_) wake = std::min(wake, query_->until());
@@ -245,9 +246,23 @@ void AgentLoop::on_message(const AgentMessage& message) {
       return keep_news(private_dir_, message.payload);
     case MessageType::kRefused:
       return on_refused(as_text(message.payload));
+    case MessageType::kBranch:
+    case MessageType::kToBranch:
+    case MessageType::kEndBranch:
+    case MessageType::kForAll:
+      return on_branch_message(message);
     default:
       return;  // a ping only has to arrive
   }
+}
+
+void AgentLoop::on_branch_message(const AgentMessage& message) {
+  if (message.type != MessageType::kForAll) {
+    const Status done = branches_.on_message(message);
+    return done.is_ok() ? void() : lose_launcher(done.why);
+  }
+  const Result<AgentMessage> inside = branches_.pass_on(message);
+  return inside.is_ok() ? on_message(inside.value()) : lose_launcher(inside.status().why);
 }
 
 void AgentLoop::begin_query(const AgentMessage& message) {
@@ -267,6 +282,7 @@ void AgentLoop::lose_launcher(const std::string& why) {
   if (is_launcher_lost_) return;
   is_launcher_lost_ = true;
   out_.clear();
+  branches_.close();
   if (!have_all_ended()) warn_launcher(why + "; the ranks of this host are being ended");
   // The scheduler has told how long the ranks have.
   if (!keeps_grace_ || getppid() != guardian_) return stop(kLostLauncherGrace, SIGTERM);

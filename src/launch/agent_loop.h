@@ -11,12 +11,14 @@
 
 #include "launch/agent_messages.h"
 #include "launch/boards.h"
+#include "launch/branches.h"
 #include "launch/cores.h"
 #include "launch/held_ranks.h"
 #include "launch/joining.h"
 #include "launch/leftovers.h"
 #include "launch/out_queue.h"
 #include "launch/outside_signals.h"
+#include "launch/rank_process.h"
 #include "launch/rank_status_query.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/status/job_news.h"
@@ -36,13 +38,6 @@ class AgentLoop {
   int run();
 
  private:
-  struct RankProcess {
-    RankJob job;
-    pid_t pid = 0;
-    UniqueFd out{}, err{};
-    bool has_ended = false;
-  };
-
   void say_hello();
   void step();
   [[nodiscard]] bool is_finished() const;
@@ -50,6 +45,7 @@ class AgentLoop {
   void read_launcher();
   void on_message(const AgentMessage& message);
   void send(MessageType type, std::span<const std::byte> payload);
+  void on_branch_message(const AgentMessage& message);
   void begin_query(const AgentMessage& message);
   void lose_launcher(const std::string& why);
   // ranks
@@ -64,9 +60,6 @@ class AgentLoop {
   void leave_unstarted(const Exit& why);
   void reap();
   void on_rank_end(RankProcess& rank, int wait_status, Nanos now);
-  // Returns false at end of file.
-  bool pass_output(RankProcess& rank, Stream stream);
-  void drain(RankProcess& rank);
   // signals
   void read_signals();
   void take_signals();
@@ -99,6 +92,7 @@ class AgentLoop {
   std::deque<RankProcess> ranks_;    // references stay valid while ranks are added
   HeldRanks held_ranks_;
   Boards boards_;
+  Branches branches_;
   std::unique_ptr<RankStatusQuery> query_;  // what the launcher has asked last
   size_t next_start_ = 0;                   // index into ranks_: the first that was not started yet
   OutsideSignals outside_signals_;

@@ -3,7 +3,9 @@
 // byte of type, and the payload. Pure.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +34,9 @@ enum class MessageType : uint8_t {
   kEndRank = 10,     // i32 rank: SIGKILL to this one
   kViewChange = 11,  // ViewChangeFor: to the board of a process of an elastic job
   kRefused = 12,     // text: why this agent cannot join; it ends
+  kBranch = 13,      // BranchOrder: start the agent of another host (branch_messages.h)
+  kToBranch = 14,    // i32 branch, and a whole message for it
+  kEndBranch = 15,   // i32 branch, i32 signal to ssh; 0: it gets end of file
   // agent -> launcher
   kHello = 16,    // Hello
   kStarted = 17,  // i32 rank, i32 pid
@@ -46,14 +51,18 @@ enum class MessageType : uint8_t {
   // the
   // agent of another host
   kSignalled = 25,
-  kHeld = 26,   // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
-  kBoard = 27,  // BoardReport
-  kLeave = 28,  // i32 rank: this process of an elastic job was told by SIGTERM to leave
+  kHeld = 26,        // status::JobNews: ranks of this host that are stopped or in a debugger; none: no longer
+  kBoard = 27,       // BoardReport
+  kLeave = 28,       // i32 rank: this process of an elastic job was told by SIGTERM to leave
+  kFromBranch = 29,  // BranchPart: the agent of another host has said this
+  kBranchEnded = 30,  // BranchEnd
+  // launcher -> agent
+  kForAll = 32,  // u8 type and payload of a message for this agent and for all below it
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
 inline constexpr size_t kMaxMetricsBytes = 1 << 20;  // of one rank
-inline constexpr int kProtocol = 5;
+inline constexpr int kProtocol = 6;
 // Sent before the first message. Whatever a login script prints before it is skipped.
 inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
 
@@ -124,6 +133,8 @@ struct AgentMessage {
   MessageType type{};
   Bytes payload;
 };
+// To the other end.
+using SendMessage = std::function<void(MessageType type, std::span<const std::byte> payload)>;
 
 // The whole message with its length, ready to be written.
 Bytes encode_message(MessageType type, std::span<const std::byte> payload);

@@ -1,11 +1,8 @@
 // The part of AgentLoop that watches ranks and ends them.
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <csignal>
 #include <utility>
 
@@ -15,9 +12,6 @@
 
 namespace rueda::launch {
 namespace {
-
-// The pipe of a dead rank holds at most 1 MiB, but its children may go on writing.
-constexpr int kMaxDrainReads = 4096;
 
 // What a rank of an elastic job has left in its process group would use the memory and the devices that its
 // successor needs.
@@ -53,6 +47,7 @@ void AgentLoop::reap() {
   const Nanos now = monotonic_now();  // one time for all: in which order they died is unknown
   bool has_waited = false;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (branches_.on_reaped(pid, status)) continue;
     if (WIFSIGNALED(status) && ends_job(WTERMSIG(status)) && !std::exchange(has_waited, true))
       await_same_signal();
     // The kernel may have given the pid of a rank that has ended to a rank that was started later.
@@ -66,8 +61,8 @@ void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   rank.has_ended = true;
   boards_.forget(rank.job.rank);
   if (job_->is_elastic) end_group(rank.pid);
-  drain(rank);  // its last output must be sent before its exit is reported
   const auto pass = [this](MessageType type, std::span<const std::byte> payload) { send(type, payload); };
+  drain(rank, pass);  // its last output must be sent before its exit is reported
   if (!job_->stage.empty()) send_result_file(private_dir_, rank.job.rank, pass);
   if (job_->collects_metrics) send_metrics(private_dir_, rank.job.rank, pass);
   Exit exit;
@@ -80,31 +75,6 @@ void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   if (exit.signal == SIGKILL && !is_stopping_ && oom_kills_ >= 0)
     exit.was_out_of_memory = oom_kills() > oom_kills_ ? 1 : 0;
   send(MessageType::kExit, encode(exit));
-}
-
-bool AgentLoop::pass_output(RankProcess& rank, Stream stream) {
-  std::array<std::byte, kMaxOutputBytes - 64> chunk;
-  const int fd = stream == Stream::kStdout ? rank.out.get() : rank.err.get();
-  const ssize_t size = read(fd, chunk.data(), chunk.size());
-  if (size < 0) return errno == EAGAIN || errno == EINTR;
-  if (size == 0) return false;
-  ByteWriter writer;
-  writer.put(rank.job.rank);
-  writer.put(stream);
-  writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
-  send(MessageType::kOutput, writer.bytes());
-  return true;
-}
-
-void AgentLoop::drain(RankProcess& rank) {
-  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-    UniqueFd& fd = stream == Stream::kStdout ? rank.out : rank.err;
-    for (int reads = 0; fd.is_open() && reads < kMaxDrainReads; ++reads) {
-      pollfd readable{.fd = fd.get(), .events = POLLIN, .revents = 0};
-      if (poll(&readable, 1, 0) != 1) break;
-      if (!pass_output(rank, stream)) fd.reset();
-    }
-  }
 }
 
 // Other ranks cannot see a process of another host.
@@ -122,9 +92,10 @@ bool AgentLoop::have_all_ended() const {
 
 // All ranks have ended.
 void AgentLoop::sweep(Nanos now) {
-  if (leftovers_.are_over() || !leftovers_.end(now)) return;
+  const std::vector<pid_t> spared = is_launcher_lost_ ? std::vector<pid_t>() : branches_.running();
+  if (leftovers_.are_over() || !leftovers_.end(now, spared)) return;
   for (RankProcess& rank : ranks_) {
-    drain(rank);
+    drain(rank, [this](auto type, auto payload) { send(type, payload); });
     rank.out.reset();
     rank.err.reset();
   }

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <csignal>
 
+#include "launch/agent_tree.h"
+#include "launch/branch_messages.h"
+
 namespace rueda::launch {
 
 namespace {
@@ -20,6 +23,34 @@ StartWay way_to(const std::string& host, const RunOptions& options) {
 }
 
 }  // namespace
+
+Status Agents::start_all(std::span<const HostSlots> hosts, const RunOptions& options, Say say) {
+  options_ = &options;
+  say_ = std::move(say);
+  is_starting_ = true;
+  const size_t there = links_.size();
+  std::vector<bool> can_be_below;
+  for (const HostSlots& host : hosts.subspan(std::min(there, hosts.size()))) {
+    const HostLink& link = links_.emplace_back(host.name, way_to(host.name, options));
+    can_be_below.push_back(link.way() == StartWay::kSsh && is_ssh(options.ssh) && !options.is_elastic());
+  }
+  if (!options.is_elastic())
+    for (const int parent : plan_agent_tree(can_be_below, options.ssh_fan_out))
+      places_.push_back({.parent = parent});
+  for (size_t host = there; host < links_.size(); ++host) {
+    if (host < places_.size() && places_[host].parent >= 0) continue;  // when that agent has answered
+    if (Status started = begin(links_[host], options); !started.is_ok()) return started;
+    announce(links_[host]);
+  }
+  return Status::ok();
+}
+
+void Agents::announce(const HostLink& link) const {
+  if (!options_->is_verbose) return;
+  const std::string by = link.branch() ? fmt::format(", by {}", link.branch()->parent_host) : "";
+  const std::string how = link.is_remote() ? fmt::format("through {}{}", program_of(link.way()), by) : "here";
+  say_(fmt::format("starting the agent of {} {}", link.host(), how));
+}
 
 Status Agents::start(const std::string& host, const RunOptions& options) {
   return begin(links_.emplace_back(host, way_to(host, options)), options);
@@ -55,32 +86,57 @@ Status Agents::begin(HostLink& link, const RunOptions& options) {
 }
 
 void Agents::watch(PollSet& set, const Handlers& handlers, bool is_held, Nanos now) {
+  begin_branches();
   for (HostLink& link : links_) {
     if (is_held) link.excuse_silence(now);
-    if (link.is_open() && !is_held)
-      set.watch(link.out(), POLLIN, [&] {
-        link.read_messages([&](const AgentMessage& message) { handlers.on_rank_message(link, message); });
-      });
-    if (link.err() >= 0) set.watch(link.err(), POLLIN, [&] { handlers.on_errors(link, link.read_errors()); });
-    if (link.wants_to_write()) set.watch(link.in(), POLLOUT, [&] { link.flush(); });
+    if (link.branch()) continue;  // it has no descriptor
+    const AgentProcess& process = link.process();
+    if (link.is_open() && !is_held) set.watch(process.out.get(), POLLIN, [&] { read(link, handlers); });
+    if (process.err.is_open())
+      set.watch(process.err.get(), POLLIN, [&] { handlers.on_errors(link, link.read_errors()); });
+    if (link.wants_to_write()) set.watch(process.in.get(), POLLOUT, [&] { link.flush(); });
   }
+}
+
+void Agents::read(HostLink& link, const Handlers& handlers) {
+  link.read_messages([&](const AgentMessage& message) { on_message(link, message, handlers); });
+}
+
+void Agents::on_message(HostLink& link, const AgentMessage& message, const Handlers& handlers) {
+  Status done = Status::ok();
+  if (message.type == MessageType::kFromBranch)
+    done = on_branch_part(link, message.payload, handlers);
+  else if (message.type == MessageType::kBranchEnded)
+    done = on_branch_ended(link, message.payload);
+  else
+    handlers.on_rank_message(link, message);
+  if (!done.is_ok()) link.close(done.why);
 }
 
 void Agents::read_the_rest(const Handlers& handlers) {
   for (HostLink& link : links_)
-    if (link.is_open())
-      link.read_messages([&](const AgentMessage& message) { handlers.on_rank_message(link, message); });
+    if (link.process().out.is_open()) read(link, handlers);
 }
 
+// Agents pass it on to their branches.
 void Agents::broadcast(MessageType type, std::span<const std::byte> payload) {
-  for (HostLink& link : links_)
-    if (!link.has_said_bye()) link.send(type, payload);
+  for (size_t host = 0; host < links_.size(); ++host) {
+    HostLink& link = links_[host];
+    if (link.branch()) continue;
+    if (host < places_.size() && places_[host].has_branches)
+      link.send(MessageType::kForAll, for_all(type, payload));
+    else if (!link.has_said_bye())
+      link.send(type, payload);
+  }
 }
 
 void Agents::check_silence(Nanos now, Nanos timeout) {
   for (HostLink& link : links_) {
     // One that was started again, in an elastic job, may have to wait for its host.
     const Nanos allowed = link.hello() || timeout == 0 ? timeout : std::max(timeout, kFirstWord);
+    // If the agent that carries its bytes is silent, that one is lost first, and named.
+    const HostLink* const parent = parent_of(link);
+    if (parent != nullptr && parent->is_silent(now)) continue;
     link.check_silence(now, link.is_remote() ? allowed : 0);
   }
 }
@@ -92,13 +148,15 @@ void Agents::excuse_silence(Nanos now) {
 void Agents::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    const auto link = std::ranges::find(links_, pid, &HostLink::pid);
+    const auto link = std::ranges::find(links_, pid, [](const HostLink& one) { return one.process().pid; });
     if (link != links_.end()) link->on_reaped(status);
   }
   for (HostLink& link : links_) link.look_for_end();
+  end_branches_of_lost();
 }
 
 void Agents::abandon() {
+  is_starting_ = false;
   for (HostLink& link : links_) {
     link.close("the job did not start");
     if (link.is_remote()) link.signal(SIGTERM);
@@ -136,6 +194,11 @@ std::vector<AgentState> Agents::states() const {
     state.way = link.way();
     if (link.hello()) state.hello = &*link.hello();
     if (link.is_lost()) state.lost_because = link.lost_because();
+    state.is_begun = link.is_attached();
+    if (link.branch()) state.started_by = link.branch()->parent_host;
+    const auto host = static_cast<size_t>(&link - links_.data());
+    if (host < places_.size()) state.tried_by = places_[host].tried_by;
+    if (host < places_.size()) state.tried_why = places_[host].tried_why;
   }
   return states;
 }

@@ -1,4 +1,6 @@
-// The agents of a job, one per host that has ranks, as seen by the launcher.
+// The agents of a job, one per host that has ranks, as seen by the launcher. In a large job some are started
+// by other agents (agent_tree.h); their links are like those of the others, but their bytes travel through
+// the link of the agent that has started them.
 #pragma once
 
 #include <functional>
@@ -14,9 +16,13 @@
 
 namespace rueda::launch {
 
-// One thread.
+// One thread. It stays where it is.
 class Agents {
  public:
+  using Say = std::function<void(const std::string&)>;
+  // The agents of all hosts, except those of the first ones that have called by themselves. In an elastic job
+  // none starts others. The options are borrowed; say: to the user.
+  Status start_all(std::span<const HostSlots> hosts, const RunOptions& options, Say say);
   // Starts the agent of one host: here, through srun if it is a node of the allocation, or through ssh.
   Status start(const std::string& host, const RunOptions& options);
   // It has called by itself.
@@ -48,9 +54,32 @@ class Agents {
   [[nodiscard]] std::vector<HostLink>& links() { return links_; }
 
  private:
+  // What is known of a host of a tree, beside its link.
+  struct Place {
+    int parent = -1;  // whose agent starts this one; -1: the launcher
+    bool has_branches = false;
+    std::string tried_by{}, tried_why{};  // the host that could not start it, and why
+    std::string lost_with{};  // why it cannot be reached any more, if it was lost with another one
+  };
   static Status begin(HostLink& link, const RunOptions& options);
+  void announce(const HostLink& link) const;
+  void read(HostLink& link, const Handlers& handlers);
+  void on_message(HostLink& link, const AgentMessage& message, const Handlers& handlers);
+  // branches
+  [[nodiscard]] HostLink* parent_of(const HostLink& link);
+  Place& place_of(const HostLink& link);
+  void begin_branches();
+  void begin_branch(size_t host, HostLink& parent);
+  Status on_branch_part(const HostLink& parent, std::span<const std::byte> payload, const Handlers& handlers);
+  Status on_branch_ended(const HostLink& parent, std::span<const std::byte> payload);
+  void start_here_instead(size_t host);
+  void end_branches_of_lost();
 
   std::vector<HostLink> links_;  // in the order of start()
+  std::vector<Place> places_;    // [links] of start_all(), otherwise empty
+  const RunOptions* options_ = nullptr;
+  Say say_;
+  bool is_starting_ = false;  // a branch that fails is started from here
 };
 
 }  // namespace rueda::launch

@@ -28,6 +28,11 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+std::string unreachable(const std::string& host, Nanos silence) {
+  return fmt::format("{} cannot be reached: nothing was heard from its agent for {} s", host,
+                     silence / kSecond);
+}
+
 }  // namespace
 
 HostLink::HostLink(std::string host, StartWay way)
@@ -36,11 +41,18 @@ HostLink::HostLink(std::string host, StartWay way)
 void HostLink::attach(AgentProcess process) {
   process_ = std::move(process);
   is_attached_ = true;
-  if (process_.pid > 0) started_ticks_ = start_ticks(process_.pid);
+  if (process_.pid > 0) process_.started_ticks = start_ticks(process_.pid);
+  last_heard_ = monotonic_now();
+}
+
+void HostLink::attach(BranchWay way) {
+  branch_ = std::move(way);
+  is_attached_ = is_branch_open_ = true;
   last_heard_ = monotonic_now();
 }
 
 void HostLink::send(MessageType type, std::span<const std::byte> payload) {
+  if (is_branch_open_) return branch_->tell(MessageType::kToBranch, encode_message(type, payload));
   if (!process_.in.is_open()) return;
   queue_.push(encode_message(type, payload));
   flush();
@@ -56,14 +68,19 @@ void HostLink::read_messages(const std::function<void(const AgentMessage&)>& on_
     const ssize_t size = ::read(process_.out.get(), chunk.data(), chunk.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (size <= 0) return close("");
-    last_heard_ = monotonic_now();
-    reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
-    while (true) {
-      Result<std::optional<AgentMessage>> message = reader_.next();
-      if (!message.is_ok()) return close(message.status().why);
-      if (!message.value()) break;
-      on_message(*message.value(), on_rank_message);
-    }
+    feed(std::span(chunk).first(static_cast<size_t>(size)), on_rank_message);
+  }
+}
+
+void HostLink::feed(std::span<const std::byte> bytes,
+                    const std::function<void(const AgentMessage&)>& on_rank_message) {
+  last_heard_ = monotonic_now();
+  reader_.feed(bytes);
+  while (true) {
+    Result<std::optional<AgentMessage>> message = reader_.next();
+    if (!message.is_ok()) return close(message.status().why);
+    if (!message.value()) return;
+    on_message(*message.value(), on_rank_message);
   }
 }
 
@@ -91,6 +108,8 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kHeld:
     case MessageType::kBoard:
     case MessageType::kLeave:
+    case MessageType::kFromBranch:
+    case MessageType::kBranchEnded:
       return on_rank_message(message);
     default:
       return;
@@ -105,7 +124,10 @@ std::string HostLink::read_errors() {
     process_.err.reset();
     return error_partial_.empty() ? "" : std::exchange(error_partial_, {}) + "\n";
   }
-  const std::string_view text(chunk.data(), static_cast<size_t>(size));
+  return take_errors({chunk.data(), static_cast<size_t>(size)});
+}
+
+std::string HostLink::take_errors(std::string_view text) {
   error_tail_ += text;
   if (error_tail_.size() > kMaxErrorTail) error_tail_.erase(0, error_tail_.size() - kMaxErrorTail);
   error_partial_ += text;
@@ -120,7 +142,8 @@ void HostLink::on_reaped(int wait_status) { wait_status_ = wait_status; }
 
 void HostLink::look_for_end() {
   if (process_.pid == 0 || process_.is_child || is_reaped()) return;
-  const ProcessState state = look_at_process(process_.pid, static_cast<int64_t>(started_ticks_)).state;
+  const ProcessState state =
+      look_at_process(process_.pid, static_cast<int64_t>(process_.started_ticks)).state;
   if (state == ProcessState::kEnded || state == ProcessState::kUnknown) on_reaped(0);
 }
 
@@ -128,9 +151,18 @@ void HostLink::close(const std::string& why) {
   if (closed_because_.empty()) closed_because_ = why;
   process_.out.reset();
   process_.in.reset();
+  if (!std::exchange(is_branch_open_, false)) return;
+  ByteWriter writer;
+  writer.put(int32_t{0});
+  branch_->tell(MessageType::kEndBranch, writer.bytes());
 }
 
 void HostLink::signal(int number) const {
+  if (branch_ && !is_reaped()) {
+    ByteWriter writer;
+    writer.put(static_cast<int32_t>(number));
+    return branch_->tell(MessageType::kEndBranch, writer.bytes());
+  }
   if (process_.pid > 0 && !is_reaped()) kill(process_.pid, number);  // 0 would be our own process group
 }
 
@@ -141,7 +173,7 @@ void HostLink::check_silence(Nanos now, Nanos timeout) {
     if (silence > kReapLimit && has_joined()) close("");
     if (silence > kReapLimit) signal(SIGKILL);
   } else if (timeout != 0 && silence > timeout) {
-    close(unreachable(now));
+    close(unreachable(host_, silence));
     signal(SIGKILL);
   }
 }
@@ -149,18 +181,13 @@ void HostLink::check_silence(Nanos now, Nanos timeout) {
 void HostLink::force_end(Nanos now) {
   const bool is_unreachable = is_remote() && is_silent(now);
   if (closed_because_.empty() && !has_said_bye_ && !is_reaped())
-    closed_because_ = is_unreachable ? unreachable(now) : "it could not be ended";
+    closed_because_ = is_unreachable ? unreachable(host_, now - last_heard_) : "it could not be ended";
   if (has_joined())
     close("");
   else if (is_remote())
     signal(SIGKILL);
   else if (hello_ && !has_said_bye_)
     kill(hello_->pid, SIGKILL);  // its guardian then kills what is left and ends
-}
-
-std::string HostLink::unreachable(Nanos now) const {
-  return fmt::format("{} cannot be reached: nothing was heard from its agent for {} s", host_,
-                     (now - last_heard_) / kSecond);
 }
 
 Nanos HostLink::to_our_clock(Nanos agent_clock) const {
@@ -176,11 +203,12 @@ std::string HostLink::lost_because() const {
   const std::string words = trimmed(error_tail_);
   const std::string quoted = words.empty() ? "" : fmt::format(": {}", words);
   if (!closed_because_.empty()) return closed_because_ + quoted;  // the exit status only follows from that
+  const std::string from = branch_ ? " from " + branch_->parent_host : "";
   if (wait_status_ && WIFSIGNALED(*wait_status_))
-    return fmt::format("{} was killed by {}", program_of(way_), signal_name(WTERMSIG(*wait_status_)));
+    return fmt::format("{}{} was killed by {}", program_of(way_), from, signal_name(WTERMSIG(*wait_status_)));
   const int code = wait_status_ ? WEXITSTATUS(*wait_status_) : 0;
   if (way_ == StartWay::kSsh && code == 255)
-    return fmt::format("ssh could not connect or lost its connection{}", quoted);
+    return fmt::format("ssh{} could not connect or lost its connection{}", from, quoted);
   if (!hello_ && (code == 127 || code == 126))
     return fmt::format("rueda is not installed there: it is neither at the same path as here nor in PATH{}",
                        quoted);

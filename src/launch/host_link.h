@@ -17,20 +17,32 @@ namespace rueda::launch {
 inline constexpr Nanos kPingInterval = kSecond;
 inline constexpr Nanos kSilence = 2 * kPingInterval;
 
+// How an agent is reached that another agent has started: through the link of that one.
+struct BranchWay {
+  int parent = -1;          // an index of hosts
+  std::string parent_host;  // its name
+  SendMessage tell;         // kToBranch or kEndBranch, without the number of the branch
+};
+
 // One thread. Descriptors are non-blocking; the owner polls them.
 class HostLink {
  public:
   HostLink(std::string host, StartWay way);
 
   void attach(AgentProcess process);
+  void attach(BranchWay way);
   void name(std::string host) { host_ = std::move(host); }  // of an agent that has joined
   void send(MessageType type, std::span<const std::byte> payload = {});
   void flush();
   // Reads what is there. Messages about the agent itself (hello, pong, bye) are kept here; those about a rank
   // are handed on. Closes on end of file and on garbage.
   void read_messages(const std::function<void(const AgentMessage&)>& on_rank_message);
+  // The same for bytes of a branch.
+  void feed(std::span<const std::byte> bytes,
+            const std::function<void(const AgentMessage&)>& on_rank_message);
   // Reads the stderr of the agent, ssh or srun; returns whole new lines.
   std::string read_errors();
+  std::string take_errors(std::string_view text);
   void on_reaped(int wait_status);
   void look_for_end();  // of a process whose status nobody tells us
   // why: for lost_because; "" = use the way its process ended.
@@ -60,19 +72,17 @@ class HostLink {
   void note_dismissal() { was_dismissed_ = true; }  // of an elastic job: the host is to go
   [[nodiscard]] bool was_dismissed() const { return was_dismissed_; }
   [[nodiscard]] bool has_said_bye() const { return has_said_bye_; }
-  [[nodiscard]] pid_t pid() const { return process_.pid; }
-  // When the process was started. An older process is not one of its descendants.
-  [[nodiscard]] uint64_t started_ticks() const { return started_ticks_; }
-  [[nodiscard]] int in() const { return process_.in.get(); }
-  [[nodiscard]] int out() const { return process_.out.get(); }
-  [[nodiscard]] int err() const { return process_.err.get(); }
+  [[nodiscard]] bool is_attached() const { return is_attached_; }
+  // What was started here; nothing, if it is a branch.
+  [[nodiscard]] const AgentProcess& process() const { return process_; }
+  [[nodiscard]] const std::optional<BranchWay>& branch() const { return branch_; }
   [[nodiscard]] bool wants_to_write() const { return process_.in.is_open() && !queue_.is_empty(); }
   [[nodiscard]] bool has_joined() const { return way_ == StartWay::kJoined; }
   // Of one that has joined, only the connection is known here.
   [[nodiscard]] bool is_reaped() const {
     return wait_status_.has_value() || (has_joined() && is_attached_ && !is_open());
   }
-  [[nodiscard]] bool is_open() const { return process_.out.is_open(); }
+  [[nodiscard]] bool is_open() const { return process_.out.is_open() || is_branch_open_; }
   [[nodiscard]] Nanos last_heard() const { return last_heard_; }
   [[nodiscard]] bool is_silent(Nanos now) const { return now - last_heard_ > kSilence; }
   void excuse_silence(Nanos now) { last_heard_ = now; }  // we did not listen
@@ -80,13 +90,12 @@ class HostLink {
  private:
   void on_message(const AgentMessage& message,
                   const std::function<void(const AgentMessage&)>& on_rank_message);
-  [[nodiscard]] std::string unreachable(Nanos now) const;
 
   std::string host_;
   StartWay way_;
   AgentProcess process_;
-  bool is_attached_ = false;
-  uint64_t started_ticks_ = 0;
+  std::optional<BranchWay> branch_;
+  bool is_attached_ = false, is_branch_open_ = false;
   MessageReader reader_{kAgentMagic};
   OutQueue queue_;
   std::optional<Hello> hello_;

@@ -35,6 +35,8 @@ struct RunOptions {
   std::vector<std::string> command;
   Tuning tuning;
   SshOptions ssh;
+  // How many agents each machine starts through ssh, if agents start others; see plan_agent_tree.
+  int ssh_fan_out = 0;
   OutputOptions output;
   double start_timeout_s = 30;
   double grace_s = 5;             // from SIGTERM to SIGKILL

@@ -37,7 +37,8 @@ void say_lines(RankOutput& output, const std::string& host, std::string_view lin
 // Guardian and worker of this machine are both dead.
 void clean_up_here(const HostLink& link, bool are_local_gone) {
   // Their remaining descendants are now ours.
-  if (are_local_gone) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
+  if (are_local_gone)
+    kill_descendants(Deadline::after(2 * kSecond), link.process().started_ticks, kReachOtherHosts);
   const std::string left = link.hello() ? link.hello()->private_dir : "";
   if (is_private_dir_name(left)) remove_private_dir(left);
 }
@@ -107,17 +108,9 @@ Status JobRunner::prepare() {
 
 Status JobRunner::start_agents() {
   options_.ssh.connect_timeout_s = std::max(1, static_cast<int>(std::ceil(options_.start_timeout_s)));
-  const int hosts = elastic_ ? static_cast<int>(options_.hosts.size()) : ranks_.host_count();
-  for (int host = 0; host < hosts; ++host) {
-    const std::string& name = options_.hosts[static_cast<size_t>(host)].name;
-    if (std::cmp_less(host, agents_.links().size())) continue;  // it has called by itself
-    if (Status started = agents_.start(name, options_); !started.is_ok()) return started;
-    const StartWay way = agents_.links().back().way();
-    if (options_.is_verbose)
-      say(fmt::format("starting the agent of {} {}", name,
-                      way == StartWay::kHere ? "here" : fmt::format("through {}", program_of(way))));
-  }
-  return Status::ok();
+  const size_t hosts = elastic_ ? options_.hosts.size() : static_cast<size_t>(ranks_.host_count());
+  return agents_.start_all(std::span(options_.hosts).first(hosts), options_,
+                           [this](const std::string& text) { say(text); });
 }
 
 void JobRunner::start_when_ready(Nanos now) {

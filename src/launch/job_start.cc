@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "launch/branch_messages.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
@@ -145,7 +146,7 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
     if (own < start.own.size()) rank.env.insert(rank.env.end(), start.own[own].begin(), start.own[own].end());
   }
   Bytes payload = encode(job);
-  if (payload.size() < kMaxMessageBytes) return payload;
+  if (payload.size() < kMaxMessageBytes - kMaxWrapping) return payload;
   return Status(Code::kInvalidArgument,
                 "the environment and the command are too large to be sent to the agents; unset variables "
                 "that are not needed");

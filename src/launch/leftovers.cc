@@ -18,8 +18,8 @@ constexpr Nanos kSweepLimit = 5 * kSecond;  // a process in uninterruptible slee
 
 }  // namespace
 
-bool Leftovers::end(Nanos now) {
-  const std::vector<pid_t> left = descendants_of(getpid());
+bool Leftovers::end(Nanos now, std::span<const pid_t> spared) {
+  const std::vector<pid_t> left = descendants_of(getpid(), spared);
   const bool is_first = began_ == 0;
   if (is_first) began_ = now;
   const bool is_late = now - began_ >= kLeftoverGrace;

@@ -234,7 +234,7 @@ std::vector<std::pair<pid_t, ProcessLook>> living_processes() {
   return living;
 }
 
-std::vector<pid_t> descendants_of(pid_t ancestor) {
+std::vector<pid_t> descendants_of(pid_t ancestor, std::span<const pid_t> spared) {
   struct Child {
     pid_t pid;
     bool is_alive;
@@ -246,6 +246,7 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
   for (size_t i = 0; i < below.size(); ++i) {
     const auto [first, last] = children.equal_range(below[i]);
     for (auto child = first; child != last; ++child) {
+      if (std::ranges::find(spared, child->second.pid) != spared.end()) continue;
       below.push_back(child->second.pid);
       if (child->second.is_alive) alive.push_back(child->second.pid);
     }

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,8 +56,8 @@ bool is_alive(const ProcessLook& look);
 // All processes that can be seen and are alive, with their parents.
 std::vector<std::pair<pid_t, ProcessLook>> living_processes();
 // All descendants of `ancestor` that are alive, those below a zombie as well. Orphans are found if `ancestor`
-// is their subreaper.
-std::vector<pid_t> descendants_of(pid_t ancestor);
+// is their subreaper. Without those in `spared` and what is below them.
+std::vector<pid_t> descendants_of(pid_t ancestor, std::span<const pid_t> spared = {});
 // Sends SIGKILL to what `find` finds until three looks in a row find nothing, or the deadline passes:
 // processes change their parent while their old one ends, and a look at /proc takes time. Zombies remain to
 // be reaped. Returns how many the last look has found.

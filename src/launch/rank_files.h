@@ -10,9 +10,6 @@
 
 namespace rueda::launch {
 
-// To the launcher.
-using SendMessage = std::function<void(MessageType type, std::span<const std::byte> payload)>;
-
 // What rueda.run collects of a rank that has ended.
 void send_result_file(const std::string& folder, Rank rank, const SendMessage& send);
 void send_metrics(const std::string& folder, Rank rank, const SendMessage& send);

@@ -69,7 +69,7 @@ std::string list_refusals(std::span<const Refusal> refusals) {
     if (group == groups.end())
       group = groups.insert(groups.end(), {.cause = cause, .sentence = {}, .hosts = {}});
     group->hosts.push_back(one.host);
-    group->sentence = one.before + one.host + one.after;
+    group->sentence = one.before + one.host + one.after + one.aside;
   }
   std::vector<std::string> texts;
   for (const Group& group : groups)

@@ -13,6 +13,7 @@ std::string without_host(const std::string& text, const std::string& host);
 struct Refusal {
   std::string host;
   std::string before, after;  // the sentence about it: before + host + after
+  std::string aside{};        // said behind that if no other host has the cause
 };
 
 // "the agent of b has ended: no route; 39 hosts (h1, h2, h3 and 36 more): the agent of … has ended: ssh:

@@ -16,11 +16,20 @@ struct Refused {
   Refusal refusal;
 };
 
+// A host that had tried before.
+std::string told_by_another(const AgentState& agent) {
+  return agent.tried_by.empty()
+             ? ""
+             : fmt::format(" ({} could not start it either: {})", agent.tried_by, agent.tried_why);
+}
+
 // Why the job cannot start with this agent; empty if it can, or if the agent has not answered yet.
 std::optional<Refused> judge(const AgentState& agent) {
   const std::string host(agent.host);
-  if (agent.lost_because)
-    return Refused{Code::kUnavailable, {host, "the agent of ", " has ended: " + *agent.lost_because}};
+  if (agent.lost_because) {
+    const std::string why = " has ended: " + *agent.lost_because;
+    return Refused{Code::kUnavailable, {host, "the agent of ", why, told_by_another(agent)}};
+  }
   if (agent.hello && (agent.hello->release != kRelease || agent.hello->protocol != kProtocol))
     return Refused{
         Code::kPermissionDenied,
@@ -47,7 +56,8 @@ std::string how_to_check(const AgentState& agent) {
   if (agent.way == StartWay::kSrun)
     return fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host);
   if (agent.way == StartWay::kBlaunch) return fmt::format("that `blaunch {} true` works", agent.host);
-  return fmt::format("that `ssh {} true` works without asking anything", agent.host);
+  const std::string where = agent.started_by.empty() ? "" : fmt::format(" on {}", agent.started_by);
+  return fmt::format("that `ssh {} true` works without asking anything{}", agent.host, where);
 }
 
 }  // namespace
@@ -55,6 +65,7 @@ std::string how_to_check(const AgentState& agent) {
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
   using enum Decision::Next;
   std::vector<std::string> missing;
+  size_t unbegun = 0;  // they wait for one that is missing, or whose hello has just come
   std::vector<Refusal> refusals;
   std::string check;
   Code code = Code::kOk;
@@ -65,6 +76,10 @@ StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nano
       continue;
     }
     if (agent.hello) continue;
+    if (!agent.is_begun) {
+      ++unbegun;
+      continue;
+    }
     if (missing.empty()) check = how_to_check(agent);
     missing.emplace_back(agent.host);
   }
@@ -73,10 +88,10 @@ StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nano
     if (!missing.empty() && waited - *refused_ < kOthersShow) return {};
     return {.next = kFail, .why = {code, cannot_start(agents.size(), refusals, missing)}};
   }
-  if (missing.empty()) return {.next = kStart};
+  if (missing.empty()) return {.next = unbegun == 0 ? kStart : kWait};
   Decision decision;
   if (pace_.is_due(waited))
-    decision.notice = fmt::format("still waiting for {} of {} hosts after {} s: {}", missing.size(),
+    decision.notice = fmt::format("still waiting for {} of {} hosts after {} s: {}", missing.size() + unbegun,
                                   agents.size(), waited / kSecond, shortened(missing));
   if (waited >= nanos(timeout_s_, kSecond)) {
     decision.next = kFail;

@@ -14,11 +14,14 @@
 
 namespace rueda::launch {
 
-struct AgentState {  // host and hello are borrowed
+struct AgentState {  // texts and hello are borrowed
   std::string_view host;
   const Hello* hello = nullptr;               // null = it has not answered
   std::optional<std::string> lost_because{};  // set = it has ended
   StartWay way = StartWay::kSsh;
+  bool is_begun = true;                      // otherwise the agent that is to start it has not answered
+  std::string_view started_by{};             // the host whose agent starts it; "" = we do
+  std::string_view tried_by{}, tried_why{};  // a host that could not start it before us, and why
 };
 
 class StartWatch {

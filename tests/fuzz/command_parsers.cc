@@ -1,6 +1,7 @@
 // What the command takes from its agents, from ranks that measure, and from files of the user.
 #include "bench/sizes.h"
 #include "launch/agent_messages.h"
+#include "launch/branch_messages.h"
 #include "launch/hosts.h"
 #include "parsers.h"
 #include "preflight/host_facts.h"
@@ -42,6 +43,12 @@ void add_agents(std::vector<Parser>& all) {
   all.push_back({"agent_board", round_trip(decode_board_report, kEncode), {encode(board)}});
   const Question question{.id = 3, .text = {.what = "stacks", .timeout_ms = 10, .rank = 1}};
   all.push_back({"agent_question", round_trip(decode_question, kEncode), {encode(question)}});
+  const BranchOrder order{.branch = 3, .host = "b", .binary = "/rueda", .ssh = {.args = {"-A"}}};
+  all.push_back({"agent_branch_order", round_trip(decode_branch_order, kEncode), {encode(order)}});
+  const BranchEnd end{.branch = 3, .wait_status = 256, .trouble = "none"};
+  all.push_back({"agent_branch_end", round_trip(decode_branch_end, kEncode), {encode(end)}});
+  const BranchPart part{.branch = 3, .stream = Stream::kStdout, .bytes = as_bytes("x")};
+  all.push_back({"agent_branch_part", round_trip(decode_branch_part, kEncode), {encode(part)}});
   Bytes stream = bytes_of("login banner");
   const Bytes magic = bytes_of(kAgentMagic), message = encode_message(MessageType::kHello, encode(hello));
   stream.insert(stream.end(), magic.begin(), magic.end());

@@ -1,12 +1,9 @@
 """`rueda run` over real ssh: two hosts on loopback addresses, with throw-away keys."""
 
-import contextlib
-import getpass
 import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,64 +21,18 @@ from launch_support import (
     run,
     state_of,
 )
+from ssh_hosts import IS_INSTALLED, ssh_hosts
 
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = [
     pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built"),
-    pytest.mark.skipif(
-        not os.path.exists(SSHD) or not shutil.which("ssh"), reason="OpenSSH is not installed"
-    ),
+    pytest.mark.skipif(not IS_INSTALLED, reason="OpenSSH is not installed"),
 ]
-
-
-def wait_for_port(address, port):
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return socket.create_connection((address, port), timeout=1).close()
-        except OSError:
-            assert time.monotonic() < deadline, f"sshd does not answer on {address}:{port}"
-            time.sleep(0.02)
-
-
-def free_port(address):
-    with socket.socket() as s:
-        s.bind((address, 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
-    """Two sshd, h1 and h2, and the path of a client configuration that knows them. nowhere has no sshd."""
-    base = tmp_path_factory.mktemp("ssh")
-    base.chmod(0o700)
-    with contextlib.suppress(PermissionError):  # only root's sshd needs it
-        pathlib.Path("/run/sshd").mkdir(parents=True, exist_ok=True)
-    for name in ("user", "host"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", base / name], check=True)
-    (base / "authorized").write_text((base / "user.pub").read_text())
-    servers, client = [], []
-    for index, address in enumerate(["127.0.0.2", "127.0.0.3"], start=1):
-        port = free_port(address)
-        config = base / f"sshd{index}"
-        config.write_text(
-            f"ListenAddress {address}\nPort {port}\nHostKey {base}/host\nPidFile {base}/pid{index}\n"
-            f"AuthorizedKeysFile {base}/authorized\nStrictModes no\nPasswordAuthentication no\n"
-            "PermitRootLogin yes\nUsePAM no\nMaxStartups 100\n"
-        )
-        servers.append(subprocess.Popen([SSHD, "-D", "-f", config, "-E", base / f"log{index}"]))
-        wait_for_port(address, port)
-        client.append(f"Host h{index}\n  HostName {address}\n  Port {port}\n")
-    client.append(f"Host nowhere\n  HostName 127.0.0.4\n  Port {free_port('127.0.0.4')}\n")
-    client.append(
-        f"Host *\n  User {getpass.getuser()}\n  IdentityFile {base}/user\n  IdentitiesOnly yes\n"
-        f"  UserKnownHostsFile {base}/known\n"
-    )
-    (base / "client").write_text("".join(client))
-    yield base / "client"
-    for server in servers:
-        server.terminate()
-        server.wait(10)
+    with ssh_hosts(tmp_path_factory.mktemp("ssh"), 2) as client:
+        yield client
 
 
 def test_what_a_scheduler_sends_to_one_host_reaches_the_ranks_of_all_once(hosts):

@@ -83,5 +83,29 @@ TEST(StartWatch, another_release_is_refused_with_the_hosts_that_have_it) {
   EXPECT_THAT(decision.why.why, HasSubstr("2 hosts (a, b): … runs release 0.0.1"));
 }
 
+TEST(StartWatch, hosts_behind_one_that_has_not_answered_are_counted_and_not_named) {
+  const Hello hello = our_release();
+  StartWatch watch(30);
+  std::vector<AgentState> agents = {{"a", &hello, {}}, {"b", nullptr, {}}, {"c", nullptr, {}}};
+  agents[1].started_by = "a";
+  agents[2].is_begun = false;
+  EXPECT_EQ(watch.decide(agents, 5 * kSecond).notice, "still waiting for 2 of 3 hosts after 5 s: b");
+  const StartWatch::Decision decision = watch.decide(agents, 30 * kSecond);
+  EXPECT_THAT(decision.why.why, HasSubstr("from the agent of b; check that `ssh b true` works without asking "
+                                          "anything on a, or raise"));
+  agents[1].hello = &hello;  // c follows
+  EXPECT_EQ(watch.decide(agents, kSecond).next, Next::kWait);
+}
+
+TEST(StartWatch, a_host_that_had_tried_before_us_is_named) {
+  StartWatch watch(30);
+  std::vector<AgentState> agents = {{"b", nullptr, "ssh could not connect"}};
+  agents[0].tried_by = "a";
+  agents[0].tried_why = "ssh from a could not connect";
+  EXPECT_EQ(watch.decide(agents, 0).why.why,
+            "cannot start the job: the agent of b has ended: ssh could not connect (a could not start it "
+            "either: ssh from a could not connect)");
+}
+
 }  // namespace
 }  // namespace rueda::launch::start_watch_test

@@ -30,7 +30,7 @@ std::string agent_command(const std::string& binary) {
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary) {
   const std::string remote = agent_command(binary);
-  if (options.program.substr(options.program.rfind('/') + 1) != "ssh") return {options.program, host, remote};
+  if (!is_ssh(options)) return {options.program, host, remote};
   std::vector<std::string> command = {options.program};
   if (!options.config_file.empty()) command.insert(command.end(), {"-F", options.config_file});
   command.insert(command.end(), options.args.begin(), options.args.end());

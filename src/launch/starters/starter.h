@@ -32,6 +32,8 @@ struct AgentProcess {
   UniqueFd out;          // we read, non-blocking
   UniqueFd err;          // we read, non-blocking
   bool is_child = true;  // otherwise nobody tells us its exit status
+  // When the process was started. An older process is not one of its descendants.
+  uint64_t started_ticks = 0;
 };
 
 Result<AgentProcess> start_local_agent();
@@ -45,6 +47,9 @@ struct SshOptions {
   // A program that is not named ssh gets only the host and the command (Kubeflow's kubexec.sh).
   std::string program = "ssh";
 };
+inline bool is_ssh(const SshOptions& options) {
+  return options.program.substr(options.program.rfind('/') + 1) == "ssh";
+}
 // Pure. binary: absolute path of this program. A host that has no program there runs `rueda` from its PATH.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
