@@ -39,12 +39,6 @@ bool is_name(const std::string& name) {
   });
 }
 
-std::string peer_of(int fd) {
-  SocketAddress peer;
-  peer.size = sizeof peer.storage;
-  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) == 0 ? peer.ip() : "";
-}
-
 }  // namespace
 
 int agent_command(const Arguments& arguments) {
@@ -80,7 +74,7 @@ int agent_command(const Arguments& arguments) {
       launch::call_launcher(url, secret.value(), Deadline::after(nanos(timeout_s, kSecond)), say);
   if (!fd.is_ok()) return fail(fd.status().why, 1);
   joining.secret = std::move(secret.value().key);
-  joining.launcher_address = peer_of(fd.value().get());
+  joining.launcher_address = peer_address(fd.value().get()).ip();
   joining.own_address = own_address(fd.value().get()).ip();
   // An agent speaks with its launcher over these two, whatever they are.
   if (dup2(fd.value().get(), STDIN_FILENO) < 0 || dup2(fd.value().get(), STDOUT_FILENO) < 0)

@@ -98,8 +98,7 @@ Result<UniqueFd> call_launcher(const std::string& url, const Secret& secret, Dea
     Result<UniqueFd> fd =
         connect_once(place.value(), Deadline::at(std::min(deadline.when(), monotonic_now() + kTry)));
     if (fd.is_ok()) {
-      Handshake handshake = Handshake::client(
-          secret, {.job = kJoiningJob, .epoch = 0, .kind = ConnectionKind::kAgent}, kRelease);
+      Handshake handshake = Handshake::client(secret, joining_identity(), kRelease);
       const Status shaken = shake_hands(fd.value().get(), handshake);
       if (!shaken.is_ok()) return explain(handshake, url, shaken);
       return fd;

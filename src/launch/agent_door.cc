@@ -84,11 +84,9 @@ void AgentDoor::accept_some() {
     UniqueFd fd = accept_caller(listener_.get());
     if (!fd.is_open()) return;
     if (strangers_.size() >= kMaxStrangers) strangers_.front().fd.reset();  // the oldest gives way
-    strangers_.push_back(
-        {.fd = std::move(fd),
-         .handshake = Handshake::server(
-             secret_, {.job = kJoiningJob, .epoch = 0, .kind = ConnectionKind::kAgent}, kRelease),
-         .until = monotonic_now() + kStrangerTime});
+    strangers_.push_back({.fd = std::move(fd),
+                          .handshake = Handshake::server(secret_, joining_identity(), kRelease),
+                          .until = monotonic_now() + kStrangerTime});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/agent_messages.h"
 #include "launch/host_link.h"
 #include "launch/poll_set.h"
 #include "rueda/base/handshake.h"
@@ -16,7 +17,9 @@
 namespace rueda::launch {
 
 // In the handshake of agents. They know their job by its secret and its port, not by its id.
-inline constexpr const char* kJoiningJob = "agents";
+inline ConnectionIdentity joining_identity() {
+  return {.job = "agents", .kind = ConnectionKind::kAgent, .protocol = kProtocol};
+}
 
 // One thread.
 class AgentDoor {

@@ -90,7 +90,8 @@ void ElasticHands::begin_agent(const std::string& host, HostLink* before) {
 bool ElasticHands::give_job(HostLink& link) {
   const Hello& hello = *link.hello();
   if (hello.release != kRelease || hello.protocol != kProtocol) {
-    link.close(fmt::format("it runs release {} of rueda, but this is {}", hello.release, kRelease));
+    link.close(fmt::format("it runs release {} of rueda (agent protocol {}), but this is {} ({})",
+                           hello.release, hello.protocol, kRelease, kProtocol));
     return false;
   }
   const Result<Bytes> job = job_message(parts_.options, *parts_.start, {}, link, -1);

@@ -35,8 +35,9 @@ std::optional<Refused> judge(const AgentState& agent) {
         Code::kPermissionDenied,
         {host, "",
          fmt::format(
-             " runs release {} of rueda, but this is release {}; install the same release on all hosts",
-             agent.hello->release, kRelease)}};
+             " runs release {} of rueda (agent protocol {}), but this is release {} (agent protocol {}); "
+             "install the same release on all hosts",
+             agent.hello->release, agent.hello->protocol, kRelease, kProtocol)}};
   return std::nullopt;
 }
 

@@ -6,9 +6,11 @@ import argparse
 import importlib.util
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -164,12 +166,70 @@ def test_models_of_the_comparison_are_those_of_the_command() -> None:
         tools.model_path("resnet51")
 
 
-def test_a_build_is_slower_only_beyond_the_spread_of_the_build_before() -> None:
+def load_builds() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bench_builds", FOLDER.parent / "builds.py")
     assert spec is not None and spec.loader is not None
     builds = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = builds
     spec.loader.exec_module(builds)
+    return builds
+
+
+def make_file(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_each_of_two_builds_runs_with_its_own_command_and_library(tmp_path: Path) -> None:
+    builds = load_builds()
+    library = make_file(tmp_path / "release/librueda.so")
+    with pytest.raises(SystemExit, match=r"no command of the build of .*release/librueda\.so"):
+        builds.build_of(str(library), None, tmp_path)
+    beside = make_file(tmp_path / "release/bin/rueda")
+    assert builds.build_of(str(library), None, tmp_path) == (library, beside)
+    elsewhere = make_file(tmp_path / "else/rueda")
+    assert builds.build_of(str(library), elsewhere, tmp_path) == (library, elsewhere)
+    with pytest.raises(SystemExit, match="no command"):
+        builds.build_of(str(library), tmp_path / "nowhere", tmp_path)
+    installed = make_file(tmp_path / "prefix/lib/librueda.so")
+    command = make_file(tmp_path / "prefix/bin/rueda")
+    assert builds.build_of(str(installed), None, tmp_path) == (installed, command)
+    wheel = tmp_path / "rueda_train-1.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("rueda/lib/librueda.so", "")
+        archive.writestr("rueda_train-1.data/scripts/rueda", "")
+    unpacked = builds.build_of(str(wheel), None, tmp_path / "wheel")
+    assert unpacked.library.is_file() and os.access(unpacked.command, os.X_OK)
+    with pytest.raises(SystemExit, match=r"no library .*missing\.so"):
+        builds.build_of(str(tmp_path / "release/missing.so"), None, tmp_path)
+
+
+def test_a_run_of_a_build_meets_no_other_build(tmp_path: Path) -> None:
+    builds = load_builds()
+    seen = tmp_path / "seen"
+    script = f"""#!{sys.executable}
+import json, os, sys
+open({str(seen)!r}, "a").write(sys.argv[0] + " " + os.environ["RUEDA_LIBRARY"] + "\\n")
+cell = {{"transport": "shm", "memory": "private", "bytes": 4, "median_us": 1.0, "correct": True}}
+open(sys.argv[sys.argv.index("--json") + 1], "w").write(json.dumps({{"results": [cell]}}))
+"""
+    pairs = []
+    for name in ("old", "new"):
+        library = make_file(tmp_path / name / "librueda.so")
+        pairs.append(builds.Build(library, make_file(tmp_path / name / "bin/rueda", script)))
+    options = argparse.Namespace(
+        collective="allreduce", ranks=2, memory="private", transport="shm", seconds=0.1, turns=3
+    )
+    assert len(builds.measure(options, *pairs)) == 3
+    lines = [f"{build.command} {build.library}" for build in pairs]
+    said = seen.read_text().splitlines()
+    assert set(said) == set(lines) and said.count(lines[1]) == 3
+
+
+def test_a_build_is_slower_only_beyond_the_spread_of_the_build_before() -> None:
+    builds = load_builds()
     quiet, wide, same = ("shm", "private", 4), ("tcp", "private", 4), ("shm", "shared", 4)
     turns = []
     for noise in (0.8, 1.0, 1.25):  # of one cell: the machine does to itself what the new build seems to do

@@ -115,8 +115,76 @@ TEST(Handshake, different_releases_name_both_on_both_sides) {
   Handshake client = Handshake::client(secret_of('k'), caller(), "0.1.0");
   Handshake server = Handshake::server(secret_of('k'), callee(), "0.2.0");
   const Outcomes verdicts = converse(client, server);
-  expect_denied(verdicts.client, "this side runs rueda 0.1.0 (wire 1), the peer 0.2.0");
-  expect_denied(verdicts.server, "this side runs rueda 0.2.0 (wire 1), the peer 0.1.0");
+  expect_denied(verdicts.client, "this side runs rueda 0.1.0 (wire 2), the peer 0.2.0");
+  expect_denied(verdicts.server, "this side runs rueda 0.2.0 (wire 2), the peer 0.1.0");
+}
+
+TEST(Handshake, different_protocols_are_named_on_both_sides_and_only_to_a_peer_that_has_proved_itself) {
+  ConnectionIdentity mine = caller(), accepted = callee();
+  mine.protocol = 3;
+  accepted.protocol = 2;
+  Handshake client = Handshake::client(secret_of('k'), mine, std::string(kRelease));
+  Handshake server = Handshake::server(secret_of('k'), accepted, std::string(kRelease));
+  const Outcomes verdicts = converse(client, server);
+  EXPECT_FALSE(verdicts.both_done);
+  expect_denied(verdicts.client, "this side speaks data protocol 3, the peer 2");
+  expect_denied(verdicts.server, "this side speaks data protocol 2, the peer 3");
+  EXPECT_EQ(client.outcome(), HandshakeOutcome::kWrongProtocol);
+  EXPECT_EQ(server.outcome(), HandshakeOutcome::kWrongProtocol);
+  EXPECT_EQ(server.identity().from, 5);
+  EXPECT_EQ(server.peer().protocol, 3);
+  EXPECT_EQ(client.peer().protocol, 2);
+
+  const Outcomes strangers = converse(mine, accepted, 'k', 'x');
+  expect_denied(strangers.client, "secret of job 'job-1'");
+  expect_denied(strangers.server, "secret of job 'job-1'");
+}
+
+// The number is in the proofs: nobody on the way can make two builds that differ believe that they agree.
+TEST(Handshake, a_protocol_number_that_is_changed_on_the_way_is_a_wrong_secret) {
+  ConnectionIdentity mine = caller(), accepted = callee();
+  mine.protocol = 3;
+  accepted.protocol = 2;
+  Handshake client = Handshake::client(secret_of('k'), mine, std::string(kRelease));
+  Handshake server = Handshake::server(secret_of('k'), accepted, std::string(kRelease));
+  const Outcomes verdicts = converse(client, server, [](int index, Bytes& message) {
+    if (index == 0) message[message.size() - 34] = std::byte{2};
+    if (index == 1) message[message.size() - 66] = std::byte{3};
+  });
+  expect_denied(verdicts.client, "does not know the secret");
+  EXPECT_FALSE(verdicts.both_done);
+}
+
+// A stranger could say it.
+TEST(Handshake, a_refusal_of_the_protocol_without_a_proof_is_not_believed) {
+  Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
+  [[maybe_unused]] const Bytes hello = client.take_output();
+  ByteWriter body, message;
+  body.put(kWireVersion);
+  body.put_string(kRelease);
+  body.put(HandshakeOutcome::kWrongProtocol);
+  message.put(uint32_t{0x31445552});
+  message.put(uint8_t{2});
+  message.put(static_cast<uint16_t>(body.bytes().size()));
+  message.put_raw(body.bytes());
+  expect_denied(client.feed(message.bytes()).status(), "without a proof");
+  EXPECT_EQ(client.outcome(), HandshakeOutcome::kAccepted);
+}
+
+TEST(Handshake, an_older_wire_version_is_named_whatever_follows_it) {
+  ByteWriter body, message;
+  body.put(uint16_t{1});
+  body.put_string(kRelease);
+  body.put_raw(Bytes(70, std::byte{7}));
+  message.put(uint32_t{0x31445552});
+  message.put(uint8_t{1});
+  message.put(static_cast<uint16_t>(body.bytes().size()));
+  message.put_raw(body.bytes());
+  Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
+  expect_denied(server.feed(message.bytes()).status(),
+                "this side runs rueda 0.1.0 (wire 2), the peer 0.1.0 (wire 1)");
+  EXPECT_EQ(server.outcome(), HandshakeOutcome::kWrongVersion);
+  EXPECT_FALSE(server.take_output().empty()) << "the older side reads the outcome";
 }
 
 TEST(Handshake, the_client_knows_what_it_was_refused_for) {

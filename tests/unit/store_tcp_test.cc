@@ -55,6 +55,7 @@ class StoreTcp : public ::testing::Test {
     ConnectionIdentity mine;
     mine.job = "job";
     mine.kind = ConnectionKind::kStore;
+    mine.protocol = kStoreProtocol;
     Handshake handshake = Handshake::client(secret_, mine, "1.0");
     std::array<std::byte, 1024> buffer{};
     while (true) {

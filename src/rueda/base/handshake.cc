@@ -82,17 +82,8 @@ std::string_view name_of(ConnectionKind kind) {
   return "unknown";
 }
 
-Status version_fault(const std::string& mine, uint16_t peer_wire, const std::string& peer) {
-  return denied("this side runs rueda " + mine + " (wire " + std::to_string(kWireVersion) + "), the peer " +
-                printable(peer) + " (wire " + std::to_string(peer_wire) +
-                "); install the same release on all hosts of the job.");
-}
-
-struct Hello {
-  uint16_t wire = 0;
-  std::string release;
-  ConnectionIdentity identity;
-};
+constexpr std::string_view kOneInstallation =
+    "; use one installation of rueda for the launcher and all ranks of the job.";
 
 // The wire version and the release come first in every version of the protocol, so that any two releases can
 // name each other.
@@ -106,6 +97,7 @@ Bytes encode_hello(const ConnectionIdentity& mine, const std::string& version) {
   body.put(mine.channel);
   body.put(mine.from);
   body.put(mine.to);
+  body.put(mine.protocol);
   body.put_raw(make_nonce());
   return message_of(Kind::kHello, body.bytes());
 }
@@ -131,6 +123,8 @@ Status refusal(HandshakeOutcome outcome, const ConnectionIdentity& asked) {
                     ", or rank " + std::to_string(asked.from) + " is impossible.");
     case HandshakeOutcome::kWrongSecret:
       return wrong_secret(asked.job);
+    case HandshakeOutcome::kWrongProtocol:
+      return denied("the peer is another build of rueda" + std::string(kOneInstallation));
     default:
       return denied("the peer refused the connection for a reason that this release does not know.");
   }
@@ -242,7 +236,20 @@ Status Handshake::step() {
   }
 }
 
+Status Handshake::version_fault() const {
+  return denied("this side runs rueda " + version_ + " (wire " + std::to_string(kWireVersion) +
+                "), the peer " + peer_.release + " (wire " + std::to_string(peer_.wire) + ")" +
+                std::string(kOneInstallation));
+}
+
+Status Handshake::protocol_fault() const {
+  return denied("this side and the peer are different builds of rueda " + version_ + ": this side speaks " +
+                std::string(name_of(identity_.kind)) + " protocol " + std::to_string(identity_.protocol) +
+                ", the peer " + std::to_string(peer_.protocol) + std::string(kOneInstallation));
+}
+
 Status Handshake::refuse(HandshakeOutcome outcome, Status why) {
+  outcome_ = outcome;
   ByteWriter body;
   body.put(kWireVersion);
   body.put_string(version_);
@@ -253,11 +260,10 @@ Status Handshake::refuse(HandshakeOutcome outcome, Status why) {
 
 Status Handshake::on_hello(std::span<const std::byte> message) {
   ByteReader body(message.subspan(kHeaderBytes));
-  const auto wire = body.get<uint16_t>();
-  const std::string release = body.get_string(kMaxTextBytes);
+  peer_.wire = body.get<uint16_t>();
+  peer_.release = printable(body.get_string(kMaxTextBytes));
   if (!body.is_ok()) return malformed("its greeting is too short");
-  if (wire != kWireVersion || release != version_)
-    return refuse(HandshakeOutcome::kWrongVersion, version_fault(version_, wire, release));
+  if (!is_same_version()) return refuse(HandshakeOutcome::kWrongVersion, version_fault());
   ConnectionIdentity asked;
   asked.job = body.get_string(kMaxTextBytes);
   asked.epoch = body.get<Epoch>();
@@ -265,6 +271,7 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   asked.channel = body.get<uint16_t>();
   asked.from = body.get<Rank>();
   asked.to = body.get<Rank>();
+  peer_.protocol = body.get<uint16_t>();
   body.get_raw(kNonceBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its greeting has a wrong size");
   auto [outcome, why] = judge(asked, identity_);
@@ -278,6 +285,7 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   answer.put_string(version_);
   answer.put(HandshakeOutcome::kAccepted);
   answer.put(identity_.to);  // binds the rank of the server even if the client asked for any rank
+  answer.put(identity_.protocol);
   answer.put_raw(make_nonce());
   answer.put_raw(prove(secret_, kServerLabel, hello_, answer.bytes()));
   answer_ = message_of(Kind::kAnswer, answer.bytes());
@@ -289,14 +297,16 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
 Status Handshake::on_answer(std::span<const std::byte> message) {
   const std::span<const std::byte> whole = message.subspan(kHeaderBytes);
   ByteReader body(whole);
-  const auto wire = body.get<uint16_t>();
-  const std::string release = body.get_string(kMaxTextBytes);
+  peer_.wire = body.get<uint16_t>();
+  peer_.release = printable(body.get_string(kMaxTextBytes));
   const auto outcome = body.get<HandshakeOutcome>();
   if (!body.is_ok()) return malformed("its answer is too short");
-  outcome_ = wire == kWireVersion && release == version_ ? outcome : HandshakeOutcome::kWrongVersion;
-  if (outcome_ == HandshakeOutcome::kWrongVersion) return version_fault(version_, wire, release);
+  if (outcome == HandshakeOutcome::kWrongProtocol) return malformed("it refuses a protocol without a proof");
+  outcome_ = is_same_version() ? outcome : HandshakeOutcome::kWrongVersion;
+  if (outcome_ == HandshakeOutcome::kWrongVersion) return version_fault();
   if (outcome != HandshakeOutcome::kAccepted) return refusal(outcome, identity_);
   const auto server = body.get<Rank>();
+  peer_.protocol = body.get<uint16_t>();
   body.get_raw(kNonceBytes);
   const std::span<const std::byte> mac = body.get_raw(kMacBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its answer has a wrong size");
@@ -314,9 +324,13 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
     return denied("rank " + std::to_string(server) + " answered where rank " + std::to_string(identity_.to) +
                   " was called.");
   answer_.assign(message.begin(), message.end());
-  proof.put(HandshakeOutcome::kAccepted);
+  // Both have proved themselves before either refuses the other's protocol, so that a stranger can neither
+  // make a process believe in another build nor end an init with one.
+  if (peer_.protocol != identity_.protocol) outcome_ = HandshakeOutcome::kWrongProtocol;
+  proof.put(outcome_);
   proof.put_raw(prove(secret_, kClientLabel, hello_, answer_));
   output_ = message_of(Kind::kProof, proof.bytes());
+  if (outcome_ != HandshakeOutcome::kAccepted) return protocol_fault();
   state_ = HandshakeState::kAwaitWelcome;
   return Status::ok();
 }
@@ -327,10 +341,15 @@ Status Handshake::on_proof(std::span<const std::byte> message) {
   const std::span<const std::byte> mac = body.get_raw(kMacBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its proof has a wrong size");
   const bool is_proven = is_same_secret(mac, prove(secret_, kClientLabel, hello_, answer_));
+  const bool is_same_protocol = peer_.protocol == identity_.protocol;
+  outcome_ = !is_proven          ? HandshakeOutcome::kWrongSecret
+             : !is_same_protocol ? HandshakeOutcome::kWrongProtocol
+                                 : outcome;
   ByteWriter welcome;
-  welcome.put(is_proven ? outcome : HandshakeOutcome::kWrongSecret);
+  welcome.put(outcome_);
   output_ = message_of(Kind::kWelcome, welcome.bytes());
-  if (!is_proven || outcome != HandshakeOutcome::kAccepted) return wrong_secret(identity_.job);
+  if (is_proven && !is_same_protocol) return protocol_fault();
+  if (outcome_ != HandshakeOutcome::kAccepted) return wrong_secret(identity_.job);
   state_ = HandshakeState::kDone;
   return Status::ok();
 }

@@ -3,8 +3,9 @@
 // bound to job, epoch, connection kind, both ranks and the direction, so they cannot be replayed
 // elsewhere. See also docs/wire.md.
 //
-//   client -> server: hello   {wire version, release, job, epoch, connection kind, channel, from, to, nonce}
-//   server -> client: answer  {wire version, release, outcome, nonce,
+//   client -> server: hello   {wire version, release, job, epoch, connection kind, channel, from, to,
+//                              protocol, nonce}
+//   server -> client: answer  {wire version, release, outcome, rank, protocol, nonce,
 //                              HMAC(secret, "server" | hello | answer so far)}
 //   client -> server: proof   {outcome, HMAC(secret, "client" | hello | answer)}
 //   server -> client: welcome {outcome}
@@ -24,7 +25,8 @@
 
 namespace rueda {
 
-inline constexpr uint16_t kWireVersion = 1;
+// Of the handshake itself. What is said after it has numbers of its own (ConnectionIdentity::protocol).
+inline constexpr uint16_t kWireVersion = 2;
 inline constexpr size_t kMaxHandshakeBytes = 512;  // of one handshake message; a longer one is hostile
 
 struct Secret {
@@ -50,6 +52,7 @@ enum class HandshakeOutcome : uint8_t {
   kWrongConnectionKind = 4,
   kWrongRank = 5,
   kWrongSecret = 6,
+  kWrongProtocol = 7,  // said only to a peer that has proved itself
 };
 
 struct ConnectionIdentity {
@@ -59,15 +62,24 @@ struct ConnectionIdentity {
   uint16_t channel = 0;
   Rank from = -1;  // world rank of the client, -1 = none yet
   Rank to = -1;    // world rank of the server, -1 = any
+  // The number of what both sides say to each other after the handshake; 0: the release is enough.
+  uint16_t protocol = 0;
+};
+
+// What one side of a connection speaks.
+struct SpokenVersion {
+  uint16_t wire = kWireVersion;
+  std::string release;
+  uint16_t protocol = 0;  // known only if both have the same wire version and release
 };
 
 // Runs one side of the handshake. Feed the bytes that arrived, take the bytes to send, and repeat until
 // is_done or a failure.
 class Handshake {
  public:
-  // The client states what it wants. The server states what it accepts: job, epoch, connection kind, and its
-  // own rank in `to`. It learns `from` and `channel` from the client (see identity()). version is the
-  // release, which must be equal on both sides.
+  // The client states what it wants. The server states what it accepts: job, epoch, connection kind,
+  // protocol, and its own rank in `to`. It learns `from` and `channel` from the client (see identity()).
+  // version is the release, which must be equal on both sides.
   static Handshake client(const Secret& secret, ConnectionIdentity mine, std::string version);
   static Handshake server(const Secret& secret, ConnectionIdentity accepted, std::string version);
 
@@ -78,9 +90,14 @@ class Handshake {
   Bytes take_output();
   [[nodiscard]] bool is_done() const { return state_ == HandshakeState::kDone; }
   [[nodiscard]] const ConnectionIdentity& identity() const { return identity_; }
-  // For the client after a failure: what it was refused for. kAccepted if the peer does not speak the
-  // protocol.
+  // After a failure: what the client was refused for, or what the server has refused the client for.
+  // kAccepted if the peer is no rueda. kWrongProtocol: the peer has proved that it knows the secret.
   [[nodiscard]] HandshakeOutcome outcome() const { return outcome_; }
+  // What the peer has said that it speaks.
+  [[nodiscard]] const SpokenVersion& peer() const { return peer_; }
+  [[nodiscard]] SpokenVersion mine() const {
+    return {.wire = kWireVersion, .release = version_, .protocol = identity_.protocol};
+  }
 
  private:
   enum class HandshakeState : uint8_t {
@@ -100,12 +117,18 @@ class Handshake {
   Status on_proof(std::span<const std::byte> message);
   Status on_welcome(std::span<const std::byte> message);
   Status refuse(HandshakeOutcome outcome, Status why);  // for the server: also tells the peer
+  [[nodiscard]] Status version_fault() const;
+  [[nodiscard]] Status protocol_fault() const;
+  [[nodiscard]] bool is_same_version() const {
+    return peer_.wire == kWireVersion && peer_.release == version_;
+  }
 
   Secret secret_;
   ConnectionIdentity identity_;
   std::string version_;
   HandshakeState state_;
   HandshakeOutcome outcome_ = HandshakeOutcome::kAccepted;
+  SpokenVersion peer_;
   Status failure_;
   Bytes buffer_, output_, hello_, answer_;
 };

@@ -61,13 +61,6 @@ const sockaddr_in6& as_ipv6(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in6&>(address.storage);
 }
 
-SocketAddress peer_address(int fd) {
-  SocketAddress peer;
-  peer.size = sizeof(peer.storage);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) return {};
-  return peer;
-}
-
 // The kernel may draw the very port that is dialled, where nobody listens, for the dialling end: TCP then
 // connects to itself.
 bool is_connected_to_itself(int fd) {
@@ -148,6 +141,13 @@ SocketAddress own_address(int fd) {
   mine.size = sizeof(mine.storage);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0) return {};
   return mine;
+}
+
+SocketAddress peer_address(int fd) {
+  SocketAddress peer;
+  peer.size = sizeof(peer.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) return {};
+  return peer;
 }
 
 ucred peer_process(int connected_fd) {

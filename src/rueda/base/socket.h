@@ -33,6 +33,7 @@ std::string host_and_port(const std::string& host, int port);  // brackets aroun
 bool is_ip_literal(const std::string& host);
 
 SocketAddress own_address(int fd);    // of size 0: the socket has none
+SocketAddress peer_address(int fd);   // the same: it is not connected
 bool is_same_host(int connected_fd);  // TCP: both ends have the same address
 // The process at the other end of a UNIX socket: its pid is 0 in another pid namespace; its uid is -1 if
 // Linux does not say.

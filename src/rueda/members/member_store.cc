@@ -81,7 +81,9 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const store::World& world
                  .port = made->server_->port(),
                  .job = world.job,
                  .secret = secret.value(),
-                 .release = kRelease};
+                 .release = kRelease,
+                 .caller = "rank " + std::to_string(world.rank) + " on " + world.host,
+                 .rank = world.rank};
   made->server_->on_set([own = made.get()](auto key, auto value) { own->on_set(key, value); });
   return made;
 }

@@ -9,6 +9,7 @@
 #include "rueda/base/sleep.h"
 #include "rueda/members/majority_register.h"
 #include "rueda/membership/keys.h"
+#include "rueda/store/other_build.h"
 #include "rueda/store/store_url.h"
 #include "rueda/store/tcp_store.h"
 
@@ -90,8 +91,7 @@ Result<View> MemberViews::begin(const store::World& world, const std::string& in
                                               : own_->site_of(url.value().host, url.value().port);
   Result<std::unique_ptr<store::Store>> met = Status(Code::kUnavailable, "not met yet");
   while (!met.is_ok()) {
-    met = store::open_tcp_store(site.host, site.port, site.job, site.secret, site.release,
-                                sooner(wait.deadline, kDial));
+    met = store::open_tcp_store(site, sooner(wait.deadline, kDial));
     if (met.is_ok()) break;
     if (met.status().code == Code::kPermissionDenied || wait.deadline.is_past()) return met.status();
     if (store::is_set(wait.is_interrupted)) return store::interrupted_status();
@@ -246,8 +246,9 @@ Result<View> MemberViews::lead(const View& last, const Ready& mine, Nanos timeou
   }
 }
 
-// The newest view that anybody knows who answers at one of the places where members may listen.
-Result<View> MemberViews::find_view(const store::World& world, const View& known) {
+// The newest view that anybody knows who answers at one of the places where members may listen. It fails with
+// is_other_build where nobody does, and a process there is of another build of rueda.
+Result<View> MemberViews::find_view(const store::World& world, const View& known, bool& is_other_build) {
   std::vector<std::pair<std::string, int>> places = addresses_of(others_);
   if (const auto url = store::parse_store_url(world.url); url.is_ok())
     for (int i = 0; i < kMemberPorts && url.value().port + i <= 65'535; ++i)
@@ -262,7 +263,8 @@ Result<View> MemberViews::find_view(const store::World& world, const View& known
     HandshakeOutcome refused{};
     auto store = store::dial_tcp_store_once(own_->site_of(host, port), Deadline::after(kDial), refused);
     if (!store.is_ok()) {
-      if (refused == HandshakeOutcome::kWrongSecret || refused == HandshakeOutcome::kWrongVersion)
+      is_other_build = is_other_build || store::is_other_build(refused);
+      if (refused == HandshakeOutcome::kWrongSecret || store::is_other_build(refused))
         newest = newest.is_ok() ? std::move(newest) : Result<View>(store.status());
       continue;
     }
@@ -309,8 +311,16 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
   mine.contact = to_text(own_->contact());
   own_->put(membership::left_key(0), text_of(encode(mine)));
   View known;
+  std::optional<Nanos> other_builds_since;  // nobody answers but processes of another build
   while (true) {
-    Result<View> found = find_view(world, known);
+    bool is_other_build = false;
+    Result<View> found = find_view(world, known, is_other_build);
+    if (found.is_ok() || !is_other_build)
+      other_builds_since.reset();
+    else if (!other_builds_since)
+      other_builds_since = monotonic_now();
+    else if (monotonic_now() - *other_builds_since > store::kLeavingBuild)
+      return found.status();
     if (found.is_ok() && found.value().number >= known.number) {
       known = found.value();
       if (known.rank_of(uid_) >= 0) return known;

@@ -70,7 +70,8 @@ class MemberViews {
   void note(const membership::Member& member, const Said& said, membership::Proposer& proposer);
   void refuse(const membership::Uid& uid, const std::string& why);
   std::vector<membership::Ready> living_joiners(const membership::View& view);
-  Result<membership::View> find_view(const store::World& world, const membership::View& known);
+  Result<membership::View> find_view(const store::World& world, const membership::View& known,
+                                     bool& is_other_build);
   Result<std::optional<membership::View>> ask_to_join(const membership::View& known,
                                                       const membership::Ready& mine, const ViewWait& wait);
 

@@ -114,6 +114,7 @@ struct Start {
   const InitOptions& options;
   const std::optional<MpiWorld>& mpi;
   Deadline deadline;
+  Nanos began;
 };
 
 // Returns when all ranks are connected as Hierarchy says.
@@ -139,7 +140,7 @@ Status connect_ranks(InitExchange& exchange, Deadline deadline, Session& session
 // have been told.
 Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
                      OpenTransports& transports, Session& session) {
-  const auto& [config, world, options, mpi, deadline] = start;
+  const auto& [config, world, options, mpi, deadline, began] = start;
   const transport::Identity identity{.job = world.job,
                                      .epoch = session.epoch,
                                      .rank = world.rank,
@@ -209,6 +210,8 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   InitExchange exchange(*point.rendezvous().store, number.value(), world.rank, world.size, start.deadline,
                         lost);
   exchange.watch(point.interruption());
+  const store::StoreServer* const server = point.rendezvous().server.get();
+  if (server != nullptr && !world.is_elastic) exchange.heed(*server, start.began);
   exchange.tell(point.wait());
   // Freed after a failure, so that a rank that has run out of descriptors can still report it through
   // a file store.
@@ -291,6 +294,7 @@ Status check_options(InitOptions& options, const store::World& world) {
 }  // namespace
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env) {
+  const Nanos began = monotonic_now();
   point.watch(options.is_interrupted);
   Result<store::World> detected = store::detect_world(get_env, store::read_ancestry());
   if (!detected.is_ok()) return detected.status();
@@ -336,7 +340,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     point.refuse(refused);
     return refused;
   }
-  const Start start{config, world, options, mpi, deadline};
+  const Start start{config, world, options, mpi, deadline, began};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
   if (!met.is_ok()) {

@@ -362,6 +362,9 @@ Status InitExchange::unequal_sizes(size_t of_rank_0) const {
 
 Status InitExchange::interrupted() {
   if (store::is_set(is_interrupted_)) return store::interrupted_status();
+  if (server_ != nullptr)
+    if (std::string other = server_->other_build_since(began_); !other.empty())
+      return {Code::kPermissionDenied, std::move(other)};
   const auto ended = find_ended(store_, size_, Deadline::after(kTell));
   // What a rank has told before it ended must not be missed.
   if (Status s = check_others(ended ? 0 : kLook); !s.is_ok()) return s;

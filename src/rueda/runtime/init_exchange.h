@@ -126,6 +126,11 @@ class InitExchange {
                const LostRank* lost = nullptr, Nanos return_time = kReturnTime);
 
   void watch(const store::Interrupted& is_interrupted) { is_interrupted_ = is_interrupted; }
+  // Of rank 0, which serves the store: a rank of another build of rueda ends this init, if it has come since.
+  void heed(const store::StoreServer& server, Nanos began) {
+    server_ = &server;
+    began_ = began;
+  }
   // Tells it who is missing, while this exchange gathers.
   void tell(InitWait& wait) {
     wait_ = &wait;
@@ -173,6 +178,8 @@ class InitExchange {
   Nanos return_time_;
   Nanos return_deadline_;
   store::Interrupted is_interrupted_;
+  const store::StoreServer* server_ = nullptr;
+  Nanos began_ = 0;
   InitWait* wait_ = nullptr;
   bool is_told_ = false;
   bool is_superseded_ = false;

@@ -7,6 +7,7 @@
 #include "rueda/base/log.h"
 #include "rueda/base/sleep.h"
 #include "rueda/store/address.h"
+#include "rueda/store/other_build.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/tcp_store.h"
 
@@ -121,7 +122,8 @@ class Refusals {
     const bool is_second = before != places_.end() && before->second.outcome == refusal.outcome;
     if (!is_meant && (is_only_port_ || refusal.is_of_this_job()) && !std::exchange(is_told_, true))
       RUEDA_LOG(kWarning, "still looking for rank 0: " + sentence(attempt_, refusal) + ".");
-    places_[{host, port}] = {refusal.outcome, monotonic_now() + (is_meant ? kLeaving : kForeignPause)};
+    const Nanos leaving = is_other_build(refusal.outcome) ? kLeavingBuild : kLeaving;
+    places_[{host, port}] = {refusal.outcome, monotonic_now() + (is_meant ? leaving : kForeignPause)};
     last_ = std::move(refusal);
     return attempt_.world.is_store_served || (is_meant && is_second);
   }
@@ -137,6 +139,7 @@ class Refusals {
   // ports may be that of another user's job of this name, unless the ranks were given one secret.
   [[nodiscard]] bool is_what_was_meant(const Refusal& refusal) const {
     if (is_only_port_) return refusal.outcome != HandshakeOutcome::kWrongJob;
+    if (refusal.outcome == HandshakeOutcome::kWrongProtocol) return true;  // it has proved that it is
     return refusal.is_of_this_job() && !attempt_.world.secret_file.empty();
   }
 
@@ -184,7 +187,7 @@ Result<Rendezvous> find_rank_0(const Attempt& attempt, const std::string& host, 
     for (const std::string& name : hosts_to_dial(attempt, host))
       for (const int port : ports) {
         if (refusals.rest(name, port)) continue;
-        const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
+        const TcpSite site = attempt.site_at(name, port, secret);
         const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
         HandshakeOutcome outcome = HandshakeOutcome::kAccepted;
         Result<std::unique_ptr<Store>> store = dial_from_host(attempt, site, Deadline::at(until), outcome);

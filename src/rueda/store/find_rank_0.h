@@ -19,6 +19,16 @@ struct Attempt {
   Deadline deadline;
   const Interrupted& is_interrupted;
 
+  [[nodiscard]] TcpSite site_at(const std::string& host, int port, const Secret& secret) const {
+    return {.host = host,
+            .port = port,
+            .job = world.job,
+            .secret = secret,
+            .release = release,
+            .caller = "rank " + std::to_string(world.rank) + " on " + world.host,
+            .is_launchers = world.is_store_served,
+            .rank = world.rank};
+  }
   [[nodiscard]] bool is_one_host() const { return world.local_size == world.size; }
 };
 

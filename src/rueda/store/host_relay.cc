@@ -63,8 +63,8 @@ class Relay final : public HostRelay {
  public:
   Relay(const TcpSite& site, UniqueFd listener, UniqueFd upstream)
       : site_(site), listener_(std::move(listener)), upstream_(std::move(upstream)) {
-    accepted_.job = site.job;
-    accepted_.kind = ConnectionKind::kStore;
+    accepted_ = site.identity();
+    accepted_.from = -1;
   }
   ~Relay() override {
     is_stopping_ = true;

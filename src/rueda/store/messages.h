@@ -12,6 +12,11 @@
 
 namespace rueda::store {
 
+// Compared in the handshake, because a launcher and a library of one release may be of different builds. To
+// be raised with each change of the commands and replies here, of relay_frame.h, of entries.h, and of the
+// values that a launcher and ranks exchange.
+inline constexpr uint16_t kStoreProtocol = 2;
+
 // Part of the wire format: append only.
 enum class Op : uint8_t {
   kSet = 1,
@@ -20,7 +25,7 @@ enum class Op : uint8_t {
   kAdd = 4,
   kRemovePrefix = 5,
   kCompareAndSet = 6,
-  // What the relay of a host answers for its ranks together (host_board.h).
+  // What the relay of a host answers for its ranks together (host_relay.h).
   kShare = 7,     // get or try_get
   kGive = 8,      // an entry of a table
   kAnnounce = 9,  // the same, answered before the store has it

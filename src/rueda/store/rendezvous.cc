@@ -159,11 +159,10 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   }
   if (secret.key.size() < 16)
     return Status(Code::kPermissionDenied, "the secret in the launcher's space is too short");
-  const TcpSite site{url.value().host, url.value().port, attempt.world.job, secret, attempt.release};
+  const TcpSite site = attempt.site_at(url.value().host, url.value().port, secret);
   HandshakeOutcome refused{};
   Result<std::unique_ptr<Store>> store = dial_from_host(attempt, site, attempt.deadline, refused);
-  if (!store.is_ok())
-    store = open_tcp_store(site.host, site.port, site.job, secret, attempt.release, attempt.deadline);
+  if (!store.is_ok()) store = open_tcp_store(site, attempt.deadline);
   if (!store.is_ok()) return store.status();
   return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }

@@ -68,6 +68,9 @@ class StoreServer {
   virtual void put(std::string key, std::string value) = 0;
   // Why it refused the last caller that did not prove to belong to the job; empty: nobody. Any thread.
   [[nodiscard]] virtual std::string last_refusal() const = 0;
+  // The last rank since then that knows the secret, but is of another build of rueda and cannot use this
+  // store, in a sentence; empty: there was none. Any thread.
+  [[nodiscard]] virtual std::string other_build_since(Nanos began) const = 0;
   // How many commands it has taken. Any thread.
   [[nodiscard]] virtual int64_t commands() const = 0;
   // Called on the server's thread after a client has set a key. The launcher uses it to watch the progress.

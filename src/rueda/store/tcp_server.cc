@@ -24,6 +24,7 @@
 #include "rueda/store/event_poll.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/other_build.h"
 #include "rueda/store/outgoing.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
@@ -57,6 +58,22 @@ struct Connection {
 
   [[nodiscard]] bool is_behind_relay() const { return via != kListenerId; }
 };
+
+bool is_rank_of_other_build(const Handshake& handshake) {
+  return handshake.outcome() == HandshakeOutcome::kWrongProtocol && handshake.identity().from >= 0;
+}
+
+// What is said of a caller that is refused. The address is all that is known of one whose wire version is
+// another one.
+Status refusal_of(const Connection& connection, Status why) {
+  const Handshake& handshake = *connection.handshake;
+  if (!is_other_build(handshake.outcome())) return why;
+  const Rank rank = handshake.identity().from;
+  const std::string who = rank < 0 ? "a process" : "rank " + std::to_string(rank);
+  why.why = other_build({who + " on " + peer_address(connection.fd.get()).ip(), handshake.peer()},
+                        {"this store", handshake.mine()}, kUseEither);
+  return why;
+}
 
 class Server final : public StoreServer {
  public:
@@ -92,6 +109,10 @@ class Server final : public StoreServer {
   [[nodiscard]] std::string last_refusal() const override {
     const std::scoped_lock lock(mutex_);
     return last_refusal_;
+  }
+  [[nodiscard]] std::string other_build_since(Nanos began) const override {
+    const std::scoped_lock lock(mutex_);
+    return other_build_.first >= began ? other_build_.second : "";
   }
   [[nodiscard]] int64_t commands() const override { return commands_; }
   void on_set(std::function<void(std::string_view, std::string_view)> callback) override {
@@ -254,10 +275,12 @@ class Server final : public StoreServer {
     const Bytes out = connection.handshake->take_output();
     connection.out.bytes.insert(connection.out.bytes.end(), out.begin(), out.end());
     if (!taken.is_ok()) {
-      refusals_.warn("the store at " + url(), taken.status());
+      const Status why = refusal_of(connection, taken.status());
+      refusals_.warn("the store at " + url(), why);
       {
         const std::scoped_lock lock(mutex_);
-        last_refusal_ = taken.status().why;
+        last_refusal_ = why.why;
+        if (is_rank_of_other_build(*connection.handshake)) other_build_ = {monotonic_now(), why.why};
       }
       flush(connection);  // sends the outcome, without waiting for its arrival
       return false;
@@ -421,8 +444,9 @@ class Server final : public StoreServer {
   const Secret secret_;
   const std::string release_;
 
-  mutable std::mutex mutex_;  // of the three below
+  mutable std::mutex mutex_;  // of the four below
   std::string last_refusal_;
+  std::pair<Nanos, std::string> other_build_;  // when, and what was said
   std::function<void(std::string_view, std::string_view)> callback_;
   std::vector<std::pair<std::string, std::string>> puts_;
 
@@ -450,6 +474,7 @@ Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int
   ConnectionIdentity accepted;
   accepted.job = job;
   accepted.kind = ConnectionKind::kStore;
+  accepted.protocol = kStoreProtocol;
   auto server = std::make_unique<Server>(std::move(listener).value(), address, accepted, secret, release);
   if (Status status = server->start(); !status.is_ok()) return status;
   return std::unique_ptr<StoreServer>(std::move(server));

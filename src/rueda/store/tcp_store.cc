@@ -11,6 +11,7 @@
 #include "rueda/store/host_relay.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/messages.h"
+#include "rueda/store/other_build.h"
 #include "rueda/store/relay_frame.h"
 #include "rueda/store/socket.h"
 
@@ -29,14 +30,19 @@ constexpr Nanos kGrace = kSecond;  // for the server to say that the time for a 
 
 Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
+Status another_build(const TcpSite& site, const Handshake& handshake) {
+  const std::string server = (site.is_launchers ? "the launcher's store at tcp://" : "the store at tcp://") +
+                             host_and_port(site.host, site.port);
+  return {Code::kPermissionDenied, other_build({site.caller, handshake.mine()}, {server, handshake.peer()},
+                                               site.is_launchers ? kUseItsLauncher : kUseOneInstallation)};
+}
+
 // Performs the handshake of the client. The server sends nothing unasked, so no byte of the stream
 // can follow it.
 Status shake_hands(int fd, const TcpSite& site, uint16_t channel, Deadline deadline,
                    HandshakeOutcome& refused) {
-  ConnectionIdentity mine;
-  mine.job = site.job;
+  ConnectionIdentity mine = site.identity();
   mine.channel = channel;
-  mine.kind = ConnectionKind::kStore;
   Handshake handshake = Handshake::client(site.secret, mine, site.release);
   std::array<std::byte, kMaxHandshakeBytes> buffer{};
   while (true) {
@@ -49,6 +55,7 @@ Status shake_hands(int fd, const TcpSite& site, uint16_t channel, Deadline deadl
     if (!taken.is_ok()) {
       [[maybe_unused]] const Status last = send_all(fd, handshake.take_output(), deadline);
       refused = handshake.outcome();
+      if (is_other_build(refused)) return another_build(site, handshake);
       return taken.status();
     }
     if (taken.value() != got.value())
@@ -68,6 +75,7 @@ Result<UniqueFd> dial_once(const TcpSite& site, uint16_t channel, Deadline deadl
     if (last.is_ok()) return fd;
     if (last.code == Code::kPermissionDenied) break;
   }
+  if (is_other_build(refused)) return last;  // names the store
   return Status(last.code, "store at tcp://" + host_and_port(site.host, site.port) + ": " + last.why);
 }
 
@@ -299,7 +307,11 @@ Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline 
 Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port, const std::string& job,
                                               const Secret& secret, const std::string& release,
                                               Deadline deadline) {
-  const TcpSite site{.host = host, .port = port, .job = job, .secret = secret, .release = release};
+  return open_tcp_store({.host = host, .port = port, .job = job, .secret = secret, .release = release},
+                        deadline);
+}
+
+Result<std::unique_ptr<Store>> open_tcp_store(const TcpSite& site, Deadline deadline) {
   Nanos pause = kFirstPause;
   while (true) {
     HandshakeOutcome refused{};

@@ -19,4 +19,7 @@ Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
                                                   HandshakeOutcome& refused);
 
+// Tries to connect until the deadline, as the other open_tcp_store() does.
+Result<std::unique_ptr<Store>> open_tcp_store(const TcpSite& site, Deadline deadline);
+
 }  // namespace rueda::store
