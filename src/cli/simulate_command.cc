@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -24,6 +25,7 @@ constexpr const char* kSimulateHelp =
   rueda simulate --model resnet50 --cluster c.json            as it is
   rueda simulate --model w.json --cluster hosts.json --ranks 8,32,128 --bandwidth 25gbit
   rueda simulate --model vgg16 --hosts 4 --bandwidth 1gbit    without a file: hosts that are alike
+  rueda simulate --model vgg16 --ranks 8,16,32 --per-host 8   without a file: as many as the ranks need
 
 The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code
 that trains, under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has
@@ -161,11 +163,13 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
   if (!raw.cluster.empty() && raw.hosts != 0)
     return {Code::kInvalidArgument,
             "--cluster and --hosts both say which hosts there are; leave one of them out"};
-  if (raw.cluster.empty() == (raw.hosts == 0))
-    return {Code::kInvalidArgument, "give --cluster FILE, or --hosts N for hosts that are alike"};
+  if (raw.cluster.empty() && raw.hosts == 0 && raw.ranks.empty())
+    return {Code::kInvalidArgument,
+            "give --cluster FILE, or --hosts N or --ranks N for hosts that are alike"};
   Result<simulate::Cluster> cluster =
-      raw.hosts == 0 ? simulate::read_cluster(raw.cluster)
-                     : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", raw.hosts), "--hosts");
+      !raw.cluster.empty()
+          ? simulate::read_cluster(raw.cluster)
+          : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", std::max(1, raw.hosts)), "--hosts");
   if (!cluster.is_ok()) return cluster.status();
   request.cluster = std::move(cluster).value();
   if (!raw.costs.empty()) {
@@ -176,6 +180,23 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
   }
   if (raw.hosts != 0)
     request.cluster.source = raw.hosts == 1 ? "1 host" : fmt::format("{} hosts that are alike", raw.hosts);
+  else if (raw.cluster.empty())
+    request.cluster.source = "hosts that are alike";
+  return Status::ok();
+}
+
+// --hosts says how many there are, so all ranks are on these.
+Status check_ranks(const RawSimulate& raw, const std::vector<int>& ranks) {
+  const int each = std::max(1, raw.per_host);
+  for (const int one : ranks) {
+    if (raw.hosts == 0 || one == raw.hosts * each) continue;
+    const std::string clash = fmt::format("--ranks {} contradicts --hosts {}, which are {} of {} each", one,
+                                          raw.hosts, raw.hosts * each, each);
+    if (one % raw.hosts == 0)
+      return {Code::kInvalidArgument,
+              fmt::format("{}; give --per-host {}, or leave --hosts or --ranks out", clash, one / raw.hosts)};
+    return {Code::kInvalidArgument, clash + "; leave --hosts or --ranks out"};
+  }
   return Status::ok();
 }
 
@@ -198,7 +219,7 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
   const Result<std::vector<int>> ranks = bench::parse_counts(raw.ranks, 1, simulate::kMostRanks);
   if (!ranks.is_ok()) return {Code::kInvalidArgument, "--ranks: " + ranks.status().why};
   request.ranks = ranks.value();
-  return Status::ok();
+  return check_ranks(raw, request.ranks);
 }
 
 Status take_servers(const RawSimulate& raw, simulate::Request& request) {
