@@ -41,7 +41,7 @@ struct RawSimulate {
   std::optional<double> step_noise, rank_noise;
   bool validate = false, quick = false;
   int repeats = 3;
-  std::string measured, program, costs, write_costs;
+  std::string measured, program, costs, write_costs, calibrate;
   bool rdma = false, no_plans = false, no_split = false;
 };
 
@@ -49,7 +49,9 @@ std::string is_given(const std::string& text) { return text.empty() ? "nothing i
 
 void add_cluster_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
   app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
-  app.add_option("--costs", raw.costs, "a cluster's file whose costs are taken instead")->check(is_given);
+  app.add_option("--costs", raw.costs,
+                 "a cluster's file whose costs are taken instead; --validate: instead of fitting them")
+      ->check(is_given);
   app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
       ->check(CLI::Range(1, 4096));
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
@@ -116,6 +118,11 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
       ->check(is_given);
   app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20%")->check(is_given);
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
+  app.add_option(
+         "--calibrate", raw.calibrate,
+         "measure for about a minute what communication costs this machine (as root), and write that to "
+         "this file, for --costs")
+      ->check(is_given);
   app.add_flag("--validate", raw.validate,
                "compare with what rueda bench replay measures on this machine (as root, an hour)");
   app.add_flag("--quick", raw.quick, "--validate: a handful of replays, some minutes");
@@ -329,12 +336,26 @@ Status check_outputs(const std::vector<Output>& outputs) {
   return Status::ok();
 }
 
+Status run_calibration(const std::string& path) {
+  const Result<simulate::Validation> done = simulate::calibrate(own_path());
+  if (!done.is_ok()) return done.status();
+  const Status status = timeline::write_file(path, simulate::costs_json(done.value()));
+  return status.is_ok() ? show("", simulate::page(done.value()), "") : status;
+}
+
 Status run_validation(const RawSimulate& raw) {
+  std::optional<simulate::Calibration> calibration;
+  if (!raw.costs.empty()) {
+    const Result<simulate::Cluster> fitted = simulate::read_cluster(raw.costs);
+    if (!fitted.is_ok()) return {Code::kInvalidArgument, "--costs: " + fitted.status().why};
+    calibration = {.costs = fitted.value().costs, .latency_us = fitted.value().latency_us};
+  }
   const Result<simulate::Validation> done = simulate::validate({.binary = own_path(),
                                                                 .quick = raw.quick,
                                                                 .repeats = raw.repeats,
                                                                 .program = raw.program,
                                                                 .measured = raw.measured,
+                                                                .calibration = calibration,
                                                                 .keep = raw.json == "-" ? "" : raw.json});
   if (!done.is_ok()) return done.status();
   if (!raw.write_costs.empty())
@@ -369,9 +390,12 @@ int simulate_command(const Arguments& arguments) {
     return refuse(sentence_of(error, app, "rueda simulate"));
   }
   if (const std::string why = misplaced(app); !why.empty()) return refuse(why);
-  const Status outputs =
-      check_outputs({{"--json", raw.json}, {"--html", raw.html}, {"--write-costs", raw.write_costs}});
+  const Status outputs = check_outputs({{"--json", raw.json},
+                                        {"--html", raw.html},
+                                        {"--write-costs", raw.write_costs},
+                                        {"--calibrate", raw.calibrate}});
   if (!outputs.is_ok()) return is_usage_error(outputs) ? refuse(outputs.why) : ended(outputs);
+  if (!raw.calibrate.empty()) return ended(run_calibration(raw.calibrate));
   if (raw.validate) {
     const Status status = run_validation(raw);
     return is_usage_error(status) ? refuse(status.why) : ended(status);

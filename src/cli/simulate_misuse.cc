@@ -20,6 +20,7 @@ constexpr std::array kExclusive = std::to_array<Pair>(
      {"--tune", "--cross-step", "steps that cross have no plans, whose buckets are tuned"},
      {"--tune", "--bucket", "which says what the buckets are, and leaves nothing to tune"},
      {"--bucket", "--no-plans", "which says how large the buckets of plans are"},
+     {"--costs", "--write-costs", "nothing is fitted then"},
      {"--quick", "--measured", kGoesOn},
      {"--repeats", "--measured", kGoesOn},
      {"--program", "--measured", kGoesOn}});
@@ -41,14 +42,16 @@ bool is_one_file(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string misplaced(const CLI::App& app) {
-  const bool validates = app.count("--validate") > 0;
+  const bool calibrates = app.count("--calibrate") > 0, validates = app.count("--validate") > 0;
+  const char* const alone = calibrates ? "--calibrate" : "--validate";
   for (const CLI::Option* option : app.get_options()) {
     const std::string name = option->get_name();
-    if (option->count() == 0 || name == "--json") continue;
+    if (option->count() == 0 || name == alone) continue;
     const bool is_of_it = std::ranges::find(kOfValidation, name) != kOfValidation.end();
-    if (validates && !is_of_it)
-      return fmt::format("--validate measures on this machine, and has no use for {}; leave it out", name);
-    if (!validates && is_of_it) return fmt::format("{} is for --validate; add that, or leave it out", name);
+    if (!calibrates && !validates && is_of_it)
+      return fmt::format("{} is for --validate; add that, or leave it out", name);
+    if (calibrates || (validates && !is_of_it && name != "--costs" && name != "--json"))
+      return fmt::format("{} measures on this machine, and has no use for {}; leave it out", alone, name);
   }
   for (const Pair& pair : kExclusive)
     if (app.count(pair.one) > 0 && app.count(pair.other) > 0)
