@@ -1,6 +1,6 @@
 """Draws a report of `rueda simulate`: the efficiency by ranks, with the spread of steps, as SVG.
 
-    rueda simulate --hosts 2 --ranks 2,4,8,16 --bandwidth 10gbit --json report.json
+    rueda simulate --ranks 2,4,8,16 --bandwidth 10gbit --json report.json
     python bench/figures/report.py report.json [--out report.svg]
 
 Needs matplotlib. The same report gives the same file.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -24,6 +25,7 @@ constexpr const char* kSimulateHelp =
   rueda simulate --model resnet50 --cluster c.json            as it is
   rueda simulate --model w.json --cluster hosts.json --ranks 8,32,128 --bandwidth 25gbit
   rueda simulate --model vgg16 --hosts 4 --bandwidth 1gbit    without a file: hosts that are alike
+  rueda simulate --model vgg16 --ranks 8,16,32 --per-host 8   without a file: as many as the ranks need
 
 The decisions of every rank (negotiation, plans, buckets, order of calls, algorithms) are made by the code
 that trains, under virtual time. A workload is a model of rueda bench, or what rueda timeline workload has
@@ -39,7 +41,7 @@ struct RawSimulate {
   std::optional<double> step_noise, rank_noise;
   bool validate = false, quick = false;
   int repeats = 3;
-  std::string measured, program, costs, write_costs;
+  std::string measured, program, costs, write_costs, calibrate;
   bool rdma = false, no_plans = false, no_split = false;
 };
 
@@ -47,7 +49,9 @@ std::string is_given(const std::string& text) { return text.empty() ? "nothing i
 
 void add_cluster_options(CLI::App& app, RawSimulate& raw, simulate::Request& request) {
   app.add_option("--cluster", raw.cluster, "the file of the cluster")->check(is_given);
-  app.add_option("--costs", raw.costs, "a cluster's file whose costs are taken instead")->check(is_given);
+  app.add_option("--costs", raw.costs,
+                 "a cluster's file whose costs are taken instead; --validate: instead of fitting them")
+      ->check(is_given);
   app.add_option("--hosts", raw.hosts, "instead of a file: so many hosts that are alike")
       ->check(CLI::Range(1, 4096));
   app.add_option("--ranks,--np", raw.ranks, "what if: ranks, a prediction for each number")->check(is_given);
@@ -114,6 +118,11 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
       ->check(is_given);
   app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20%")->check(is_given);
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
+  app.add_option(
+         "--calibrate", raw.calibrate,
+         "measure for about a minute what communication costs this machine (as root), and write that to "
+         "this file, for --costs")
+      ->check(is_given);
   app.add_flag("--validate", raw.validate,
                "compare with what rueda bench replay measures on this machine (as root, an hour)");
   app.add_flag("--quick", raw.quick, "--validate: a handful of replays, some minutes");
@@ -161,11 +170,13 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
   if (!raw.cluster.empty() && raw.hosts != 0)
     return {Code::kInvalidArgument,
             "--cluster and --hosts both say which hosts there are; leave one of them out"};
-  if (raw.cluster.empty() == (raw.hosts == 0))
-    return {Code::kInvalidArgument, "give --cluster FILE, or --hosts N for hosts that are alike"};
+  if (raw.cluster.empty() && raw.hosts == 0 && raw.ranks.empty())
+    return {Code::kInvalidArgument,
+            "give --cluster FILE, or --hosts N or --ranks N for hosts that are alike"};
   Result<simulate::Cluster> cluster =
-      raw.hosts == 0 ? simulate::read_cluster(raw.cluster)
-                     : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", raw.hosts), "--hosts");
+      !raw.cluster.empty()
+          ? simulate::read_cluster(raw.cluster)
+          : simulate::parse_cluster(fmt::format(R"({{"hosts": {}}})", std::max(1, raw.hosts)), "--hosts");
   if (!cluster.is_ok()) return cluster.status();
   request.cluster = std::move(cluster).value();
   if (!raw.costs.empty()) {
@@ -176,6 +187,23 @@ Status take_cluster(const RawSimulate& raw, simulate::Request& request) {
   }
   if (raw.hosts != 0)
     request.cluster.source = raw.hosts == 1 ? "1 host" : fmt::format("{} hosts that are alike", raw.hosts);
+  else if (raw.cluster.empty())
+    request.cluster.source = "hosts that are alike";
+  return Status::ok();
+}
+
+// --hosts says how many there are, so all ranks are on these.
+Status check_ranks(const RawSimulate& raw, const std::vector<int>& ranks) {
+  const int each = std::max(1, raw.per_host);
+  for (const int one : ranks) {
+    if (raw.hosts == 0 || one == raw.hosts * each) continue;
+    const std::string clash = fmt::format("--ranks {} contradicts --hosts {}, which are {} of {} each", one,
+                                          raw.hosts, raw.hosts * each, each);
+    if (one % raw.hosts == 0)
+      return {Code::kInvalidArgument,
+              fmt::format("{}; give --per-host {}, or leave --hosts or --ranks out", clash, one / raw.hosts)};
+    return {Code::kInvalidArgument, clash + "; leave --hosts or --ranks out"};
+  }
   return Status::ok();
 }
 
@@ -198,7 +226,7 @@ Status take_changes(const RawSimulate& raw, simulate::Request& request) {
   const Result<std::vector<int>> ranks = bench::parse_counts(raw.ranks, 1, simulate::kMostRanks);
   if (!ranks.is_ok()) return {Code::kInvalidArgument, "--ranks: " + ranks.status().why};
   request.ranks = ranks.value();
-  return Status::ok();
+  return check_ranks(raw, request.ranks);
 }
 
 Status take_servers(const RawSimulate& raw, simulate::Request& request) {
@@ -308,12 +336,26 @@ Status check_outputs(const std::vector<Output>& outputs) {
   return Status::ok();
 }
 
+Status run_calibration(const std::string& path) {
+  const Result<simulate::Validation> done = simulate::calibrate(own_path());
+  if (!done.is_ok()) return done.status();
+  const Status status = timeline::write_file(path, simulate::costs_json(done.value()));
+  return status.is_ok() ? show("", simulate::page(done.value()), "") : status;
+}
+
 Status run_validation(const RawSimulate& raw) {
+  std::optional<simulate::Calibration> calibration;
+  if (!raw.costs.empty()) {
+    const Result<simulate::Cluster> fitted = simulate::read_cluster(raw.costs);
+    if (!fitted.is_ok()) return {Code::kInvalidArgument, "--costs: " + fitted.status().why};
+    calibration = {.costs = fitted.value().costs, .latency_us = fitted.value().latency_us};
+  }
   const Result<simulate::Validation> done = simulate::validate({.binary = own_path(),
                                                                 .quick = raw.quick,
                                                                 .repeats = raw.repeats,
                                                                 .program = raw.program,
                                                                 .measured = raw.measured,
+                                                                .calibration = calibration,
                                                                 .keep = raw.json == "-" ? "" : raw.json});
   if (!done.is_ok()) return done.status();
   if (!raw.write_costs.empty())
@@ -348,9 +390,12 @@ int simulate_command(const Arguments& arguments) {
     return refuse(sentence_of(error, app, "rueda simulate"));
   }
   if (const std::string why = misplaced(app); !why.empty()) return refuse(why);
-  const Status outputs =
-      check_outputs({{"--json", raw.json}, {"--html", raw.html}, {"--write-costs", raw.write_costs}});
+  const Status outputs = check_outputs({{"--json", raw.json},
+                                        {"--html", raw.html},
+                                        {"--write-costs", raw.write_costs},
+                                        {"--calibrate", raw.calibrate}});
   if (!outputs.is_ok()) return is_usage_error(outputs) ? refuse(outputs.why) : ended(outputs);
+  if (!raw.calibrate.empty()) return ended(run_calibration(raw.calibrate));
   if (raw.validate) {
     const Status status = run_validation(raw);
     return is_usage_error(status) ? refuse(status.why) : ended(status);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string_view>
@@ -13,9 +14,18 @@ namespace {
 struct Pair {
   const char *one, *other, *why;
 };
-constexpr std::array<Pair, 2> kExclusive = {
+constexpr const char* kGoesOn = "which goes on with what the earlier validation was asked";
+constexpr std::array kExclusive = std::to_array<Pair>(
     {{"--tune", "--no-plans", "what is tuned are the buckets of plans"},
-     {"--tune", "--bucket", "which says what the buckets are, and leaves nothing to tune"}}};
+     {"--tune", "--cross-step", "steps that cross have no plans, whose buckets are tuned"},
+     {"--tune", "--bucket", "which says what the buckets are, and leaves nothing to tune"},
+     {"--bucket", "--no-plans", "which says how large the buckets of plans are"},
+     {"--costs", "--write-costs", "nothing is fitted then"},
+     {"--quick", "--measured", kGoesOn},
+     {"--repeats", "--measured", kGoesOn},
+     {"--program", "--measured", kGoesOn}});
+constexpr std::array kOfValidation = std::to_array<std::string_view>(
+    {"--validate", "--quick", "--repeats", "--measured", "--program", "--write-costs"});
 
 // Nothing is replaced where there is no regular file, /dev/null for example.
 bool is_one_file(const std::string& a, const std::string& b) {
@@ -32,13 +42,17 @@ bool is_one_file(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string misplaced(const CLI::App& app) {
-  const bool validates = app.count("--validate") > 0;
-  for (const char* name : {"--quick", "--repeats", "--measured", "--program", "--write-costs"})
-    if (!validates && app.count(name) > 0)
+  const bool calibrates = app.count("--calibrate") > 0, validates = app.count("--validate") > 0;
+  const char* const alone = calibrates ? "--calibrate" : "--validate";
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == alone) continue;
+    const bool is_of_it = std::ranges::find(kOfValidation, name) != kOfValidation.end();
+    if (!calibrates && !validates && is_of_it)
       return fmt::format("{} is for --validate; add that, or leave it out", name);
-  for (const char* name : {"--cluster", "--hosts", "--ranks", "--model", "--html", "--costs"})
-    if (validates && app.count(name) > 0)
-      return fmt::format("--validate measures on this machine, and has no use for {}; leave it out", name);
+    if (calibrates || (validates && !is_of_it && name != "--costs" && name != "--json"))
+      return fmt::format("{} measures on this machine, and has no use for {}; leave it out", alone, name);
+  }
   for (const Pair& pair : kExclusive)
     if (app.count(pair.one) > 0 && app.count(pair.other) > 0)
       return fmt::format("{} cannot be beside {}: {}; leave one of them out", pair.one, pair.other, pair.why);

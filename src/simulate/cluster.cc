@@ -154,8 +154,14 @@ Result<Cluster> change(Cluster cluster, const Changes& changes) {
         fmt::format("{} hosts of {} ranks are {} ranks, more than the {} that are simulated; give "
                     "fewer --hosts or --per-host",
                     cluster.hosts.size(), cluster.hosts.front().ranks, cluster.ranks(), kMostRanks));
-  if (!changes.ranks) return cluster;
+  if (!changes.ranks || *changes.ranks == cluster.ranks()) return cluster;
   const int per_host = cluster.hosts.front().ranks;
+  if (std::ranges::any_of(cluster.hosts, [&](const Host& host) { return host.ranks != per_host; }))
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("hosts of {} have different numbers of ranks, so it is not clear where {} ranks are; "
+                    "give --per-host as well",
+                    cluster.source, *changes.ranks));
   if (*changes.ranks % per_host != 0 && *changes.ranks > per_host)
     return Status(Code::kInvalidArgument,
                   fmt::format("{} ranks do not fill hosts of {} ranks; give --per-host as well",

@@ -47,8 +47,10 @@ Ordered tiers_of(const Cluster& cluster) {
 Ordered tried_in(const Prediction& row) {
   Ordered tried = Ordered::array();
   for (const control::Tuner::News& one : row.tuned)
-    tried.push_back(
-        {{"buckets", one.buckets}, {"tried", one.what}, {"gain", one.gain}, {"kept", one.is_better}});
+    tried.push_back({{"buckets", one.tried.buckets},
+                     {"tried", one.tried.what},
+                     {"gain", one.gain},
+                     {"kept", one.is_better}});
   return tried;
 }
 
@@ -118,7 +120,7 @@ std::string tuned_text(const Request& request, const Prediction& row) {
   if (row.tuned.empty()) return after + "nothing was tried; more steps may find something";
   std::string kept = "nothing better";
   for (const control::Tuner::News& one : row.tuned)
-    if (one.is_better) kept = one.what;
+    if (one.is_better) kept = one.tried.what;
   return fmt::format("{}{} ({} tried)", after, kept, row.tuned.size());
 }
 

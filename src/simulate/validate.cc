@@ -29,14 +29,14 @@ Status take(const std::string& report, Measured& measured) {
   return Status::ok();
 }
 
-Status measure_one(const TrainingRun& run, int steps, Measured& measured) {
+Status measure_one(const TrainingRun& run, const Validation& asked, Measured& measured) {
   if (!measured.replay.program.empty()) return run.measure(measured);
   const std::string report = run.folder + "/report.json";
   std::vector<std::string> settings;
   if (const int64_t bytes = measured.replay.bucket_bytes; bytes > 0)
     settings.push_back(fmt::format("RUEDA_PLAN_BUCKET_BYTES={}", bytes));
-  const Status status =
-      run.start(command_of(measured.replay, steps_for(measured.replay, steps), report), settings);
+  const Status status = run.start(
+      command_of(measured.replay, steps_for(measured.replay, asked.steps, asked.replay_s), report), settings);
   return status.is_ok() ? take(report, measured) : status;
 }
 
@@ -71,17 +71,18 @@ std::vector<Measured> rows_of(const Validation& asked) {
   return all;
 }
 
+int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
 Status keep(const Validation& validation, const std::string& path) {
   return path.empty() ? Status::ok() : timeline::write_file(path, json(validation));
 }
 
 // The repeats take turns, so that a busy minute of the machine does not fall on one replay alone. What is
 // measured is kept at once.
-Status measure(const ValidateOptions& options, Validation& validation) {
+Status measure(const std::string& binary, const std::string& path, Validation& validation) {
   const Result<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("rueda-simulate");
   if (!folder.is_ok()) return folder.status();
-  const TrainingRun run{.binary = options.binary, .folder = folder.value().path()};
-  validation.measured = rows_of(validation);
+  const TrainingRun run{.binary = binary, .folder = folder.value().path()};
   std::vector<Measured>& all = validation.measured;
   int failures = 0, measured = 0;
   for (int repeat = 1; repeat <= validation.repeats; ++repeat)
@@ -89,11 +90,11 @@ Status measure(const ValidateOptions& options, Validation& validation) {
       if (std::ssize(all[i].step_ms) >= repeat) continue;
       fmt::print(stderr, "simulate: repeat {} of {}, replay {} of {}: {}\n", repeat, validation.repeats,
                  i + 1, all.size(), all[i].replay.name());
-      const Status status = measure_one(run, validation.steps, all[i]);
+      const Status status = measure_one(run, validation, all[i]);
       if (status.is_ok()) {
         ++measured;
         all[i].failed.clear();
-        if (const Status kept = keep(validation, options.keep); !kept.is_ok()) return kept;
+        if (const Status kept = keep(validation, path); !kept.is_ok()) return kept;
         continue;
       }
       if (++failures == kFailuresAtFirst && measured == 0) return status;
@@ -103,16 +104,20 @@ Status measure(const ValidateOptions& options, Validation& validation) {
   return Status::ok();
 }
 
-Status predict(Validation& validation) {
+Status fit_costs(Validation& validation, bool fits_payload) {
   std::vector<Measured> fitted;
   std::ranges::copy_if(validation.measured, std::back_inserter(fitted),
                        [](const Measured& one) { return one.replay.is_fitted && !one.step_ms.empty(); });
   if (fitted.empty())
     return {Code::kUnavailable, "none of the replays to which costs are fitted was measured; see above"};
   fmt::print(stderr, "simulate: fits the costs of this machine to {} replays\n", fitted.size());
-  const Result<Calibration> calibration = fit(fitted, validation.cores, {});
+  const Result<Calibration> calibration = fit(fitted, validation.cores, {}, fits_payload);
   if (!calibration.is_ok()) return calibration.status();
   validation.calibration = calibration.value();
+  return Status::ok();
+}
+
+Status predict(Validation& validation) {
   for (const Measured& one : validation.measured) {
     if (one.step_ms.empty()) {
       validation.predicted_ms.push_back(0);
@@ -140,18 +145,35 @@ Result<Validation> validate(const ValidateOptions& options) {
     if (!before.is_ok()) return before.status();
     validation = std::move(before).value();
   }
-  if (validation.cores == 0)
-    validation.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (validation.cores == 0) validation.cores = cores();
   if (!validation.is_complete) {
     if (!options.keep.empty())
       fmt::print(stderr,
                  "simulate: keeps what is measured in {0}; if this is interrupted, --measured {0} goes on\n",
                  options.keep);
-    if (const Status status = measure(options, validation); !status.is_ok()) return status;
+    validation.measured = rows_of(validation);
+    if (const Status status = measure(options.binary, options.keep, validation); !status.is_ok())
+      return status;
     validation.is_complete = true;
     if (const Status kept = keep(validation, options.keep); !kept.is_ok()) return kept;
   }
-  if (const Status status = predict(validation); !status.is_ok()) return status;
+  if (options.calibration) validation.calibration = *options.calibration;
+  Status status = options.calibration ? Status::ok() : fit_costs(validation, /*fits_payload=*/true);
+  if (status.is_ok()) status = predict(validation);
+  if (!status.is_ok()) return status;
+  return validation;
+}
+
+Result<Validation> calibrate(const std::string& binary) {
+  Validation validation;
+  validation.cores = cores();
+  validation.steps = kCalibrationSteps;
+  validation.replay_s = kCalibrationReplayS;
+  for (Replay& replay : calibration_replays()) validation.measured.push_back({.replay = std::move(replay)});
+  Status status = measure(binary, "", validation);
+  if (status.is_ok()) status = fit_costs(validation, /*fits_payload=*/false);
+  if (status.is_ok()) status = predict(validation);
+  if (!status.is_ok()) return status;
   return validation;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <future>
 #include <iterator>
 
 #include "bench/request.h"
@@ -66,10 +67,29 @@ void add_all(std::vector<Replay>& all) {
 
 }  // namespace
 
+std::vector<Replay> calibration_replays() {
+  std::vector<Replay> all;
+  const auto add = [&](const char* model, int hosts, const char* rate, int64_t kib) {
+    all.push_back({.model = model,
+                   .hosts = hosts,
+                   .rate = rate,
+                   .bucket_bytes = kib << 10,
+                   .dilation = 1,
+                   .is_fitted = true});
+  };
+  add("resnet50", 2, "1gbit", 1024);  // links are the limit
+  add("resnet50", 4, "1gbit", 1024);
+  add("resnet50", 2, "5gbit", 1024);  // cores
+  add("resnet50", 4, "2gbit", 4096);
+  add("resnet50", 2, "5gbit", 256);  // calls
+  return all;
+}
+
 std::string Replay::name() const {
   std::string text = fmt::format("{}, {} hosts, {}", model, hosts, rate);
   if (per_host > 1) text += fmt::format(", {} ranks each", per_host);
   if (bucket_bytes > 0) text += ", buckets of " + bench::size_text(bucket_bytes);
+  if (dilation > 0) text += fmt::format(", dilation {:g}", dilation);
   if (strategy != "auto") text += ", " + strategy;
   if (!servers.empty()) text += fmt::format(" {}, {}", servers, placement);
   if (cross_step) text += ", cross-step";
@@ -99,14 +119,14 @@ double least_step_s(const Replay& replay) {
   for (const bench::SlowHost& host : replay.faults.hosts) slowest = std::min(slowest, host.rate);
   const double links_share = 2.0 * (replay.hosts - 1) / replay.hosts;
   const double ms_per_byte = links_share * 8e3 / static_cast<double>(slowest);
-  const double dilation = bench::kRatioRate / static_cast<double>(rate.value());
+  const double dilation =
+      replay.dilation > 0 ? replay.dilation : bench::kRatioRate / static_cast<double>(rate.value());
   return workload::earliest_end_ms(model.value(), dilation, ms_per_byte) / 1e3;
 }
 
-int steps_for(const Replay& replay, int most) {
-  constexpr double kSeconds = 18;
+int steps_for(const Replay& replay, int most, double seconds) {
   const double step_s = least_step_s(replay);
-  return step_s > 0 ? std::clamp(static_cast<int>(kSeconds / step_s) - 1, 2, most) : most;
+  return step_s > 0 ? std::clamp(static_cast<int>(seconds / step_s) - 1, 2, most) : most;
 }
 
 std::vector<std::string> command_of(const Replay& replay, int steps, const std::string& report) {
@@ -121,6 +141,7 @@ std::vector<std::string> command_of(const Replay& replay, int steps, const std::
                                     "--per-host",   std::to_string(replay.per_host),
                                     "--iterations", std::to_string(steps),
                                     "--json",       report};
+  if (replay.dilation > 0) words.insert(words.end(), {"--dilation", fmt::format("{:g}", replay.dilation)});
   if (replay.cross_step) words.emplace_back("--cross-step");
   if (!replay.servers.empty())
     words.insert(words.end(), {"--servers", replay.servers, "--placement", replay.placement});
@@ -192,15 +213,23 @@ Result<double> predicted_ms(const Measured& measured, int cores, const Costs& co
   return report.value().rows.front().step_ms;
 }
 
-Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin) {
+Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin,
+                        bool fits_payload) {
   Calibration best = begin;
   const auto squares = [&](const Calibration& one) -> Result<double> {
+    std::vector<std::future<Result<double>>> predicted;  // [fitted], on all cores
+    for (const Measured& measured : fitted)
+      predicted.push_back(std::async(std::launch::async, [&measured, &one, cores] {
+        return predicted_ms(measured, cores, one.costs, one.latency_us);
+      }));
     double sum = 0;
-    for (const Measured& measured : fitted) {
-      const Result<double> ms = predicted_ms(measured, cores, one.costs, one.latency_us);
-      if (!ms.is_ok()) return ms.status();
-      sum += std::pow(std::log(ms.value() / measured.median_ms()), 2);
+    Status failed;
+    for (size_t i = 0; i < fitted.size(); ++i) {
+      const Result<double> ms = predicted[i].get();
+      if (!ms.is_ok()) failed = ms.status();
+      if (failed.is_ok()) sum += std::pow(std::log(ms.value() / fitted[i].median_ms()), 2);
     }
+    if (!failed.is_ok()) return failed;
     ++best.tries;
     return sum;
   };
@@ -231,6 +260,7 @@ Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calib
         next.latency_us *= by;
         if (const Result<bool> better = try_one(next); !better.is_ok()) return better.status();
       }
+      if (!fits_payload) continue;
       for (const double by : {1 - 0.03 * (factor - 1), 1 + 0.03 * (factor - 1)}) {
         Calibration next = best;
         next.costs.payload = std::min(1.0, next.costs.payload * by);

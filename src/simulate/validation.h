@@ -19,6 +19,7 @@ struct Replay {
   int hosts = 2, per_host = 1;
   std::string rate = "1gbit";
   int64_t bucket_bytes = 0;       // of plans; 0 = the library chooses
+  double dilation = 0;            // of computing; 0 = as rueda bench replay stretches it
   std::string strategy = "auto";  // of rueda bench replay
   bool cross_step = false;
   bench::Faults faults = {};
@@ -31,12 +32,17 @@ struct Replay {
 // quick: a handful that takes a few minutes. program: a line for sh, whose training is measured too; "" =
 // none.
 std::vector<Replay> replays(bool quick, const std::string& program = "");
+// Those to which costs are fitted in a minute: short steps, in which links, calls and cores are busy by
+// turns.
+std::vector<Replay> calibration_replays();
+inline constexpr int kCalibrationSteps = 8;       // of each at most
+inline constexpr double kCalibrationReplayS = 7;  // within which each shall end
 // How long a step takes at least: its computing, and its bytes from when they are ready, up to the slowest
 // port.
 double least_step_s(const Replay& replay);
-// So many, and at least 2, that a replay ends within 18 s or so, with one step before them that does not
-// count.
-int steps_for(const Replay& replay, int most);
+// So many, and at least 2, that a replay ends within so many seconds or so, with one step before them that
+// does not count.
+int steps_for(const Replay& replay, int most, double seconds);
 // The words after `rueda`. report: where its JSON goes.
 std::vector<std::string> command_of(const Replay& replay, int steps, const std::string& report);
 
@@ -59,8 +65,10 @@ struct Calibration {
   double latency_us = 40;  // one way, between namespaces
   int tries = 0;
 };
-// Changes one number after the other as long as the squares of the relative errors become smaller.
-Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin);
+// Changes one number after the other as long as the squares of the relative errors become smaller: five
+// costs, the latency and, with many replays, the payload of a link.
+Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin,
+                        bool fits_payload = true);
 
 struct Errors {  // of what was not fitted
   double median = 0, p95 = 0;
@@ -75,6 +83,7 @@ struct Validation {
   // What was asked, so that a validation that was interrupted can go on.
   bool is_complete = true, is_quick = false;
   int repeats = 1, steps = 5;
+  double replay_s = 18;  // within which a replay shall end
   std::string program = "";
 };
 Errors errors_of(const Validation& validation);

@@ -28,6 +28,7 @@ Result<Measured> measured_of(const nlohmann::json& one) {
                      .strategy = one.at("strategy"),
                      .cross_step = one.at("cross_step"),
                      .is_fitted = one.at("is_fitted")};
+  measured.replay.dilation = one.value("dilation", 0.0);
   measured.replay.servers = one.value("servers", "");
   measured.replay.placement = one.value("placement", "");
   if (one.contains("faults")) {
@@ -76,6 +77,9 @@ std::string page(const Validation& validation) {
   std::string text =
       fmt::format("{:<52}{:>12}{:>10}{:>13}{:>9}\n", "replay", "step in ms", "spread", "predicted", "error");
   for (const bool is_fitted : {true, false}) {
+    if (std::ranges::none_of(validation.measured,
+                             [&](const Measured& row) { return row.replay.is_fitted == is_fitted; }))
+      continue;
     text += is_fitted ? "the costs are fitted to these:\n" : "and these are predicted:\n";
     for (size_t i = 0; i < validation.measured.size(); ++i) {
       const Measured& row = validation.measured[i];
@@ -88,6 +92,7 @@ std::string page(const Validation& validation) {
   for (const Measured& row : validation.measured)
     if (row.step_ms.empty()) text += fmt::format("not measured: {}: {}\n", row.replay.name(), row.failed);
   const Errors errors = errors_of(validation);
+  if (errors.rows == 0) return text;
   text += fmt::format(
       "\n{} replays predicted: median error {:.1f} %, 95th percentile {:.1f} %; of {} pairs of a model that "
       "differ by 3 % or "
@@ -123,6 +128,7 @@ std::string json(const Validation& validation) {
                                {"per_host", row.replay.per_host},
                                {"rate", row.replay.rate},
                                {"bucket_bytes", row.replay.bucket_bytes},
+                               {"dilation", row.replay.dilation},
                                {"strategy", row.replay.strategy},
                                {"cross_step", row.replay.cross_step},
                                {"servers", row.replay.servers},
@@ -174,8 +180,7 @@ std::string costs_json(const Validation& validation) {
   for (const CostField& field : kCostFields)
     costs[std::string(field.name)] = validation.calibration.costs.*field.field;
   const Ordered root = {
-      {"comment",
-       "costs fitted by rueda simulate --validate --write-costs; the hosts are network namespaces"},
+      {"comment", "costs fitted by rueda simulate to replays; the hosts are network namespaces"},
       {"hosts", 4},
       {"machine", "this machine"},
       {"cores", validation.cores},

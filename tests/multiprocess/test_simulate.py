@@ -35,7 +35,7 @@ def results(*words: str) -> List[Dict[str, Any]]:
 
 
 def test_the_page_has_a_line_for_each_number_of_ranks_and_the_json_says_the_same(tmp_path: Path) -> None:
-    words = ("--hosts", "2", "--bandwidth", "1gbit", "--ranks", "1,2,4", "--steps", "4")
+    words = ("--bandwidth", "1gbit", "--ranks", "1,2,4", "--steps", "4")
     done = simulate(*words, "--json", str(tmp_path / "r.json"))
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines() if line.strip()[:1].isdigit()]
@@ -126,7 +126,7 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, why",
     [
-        ([], "give --cluster FILE, or --hosts N"),
+        ([], "give --cluster FILE, or --hosts N or --ranks N"),
         (["--hosts", "2", "--cluster", "x"], "--cluster and --hosts both say"),
         (["--hosts", "2", "--algorithm", "foo"], "--algorithm: foo is none of "),
         (["--hosts", "2", "--algorithm", "adasum"], "adasum is none of direct, "),
@@ -155,13 +155,39 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--hosts", "2", "--model", "resnet5"], "unknown model resnet5"),
         (["--hosts", "2", "--bandwidth", "0gbit"], "--bandwidth: "),
         (["--hosts", "2", "--ranks", "1000000"], "--ranks: "),
-        (["--hosts", "2", "--per-host", "4", "--ranks", "6"], "6 ranks do not fill hosts of 4 ranks"),
+        (["--ranks", "6", "--per-host", "4"], "6 ranks do not fill hosts of 4 ranks"),
+        (["--hosts", "3", "--ranks", "7"], "--ranks 7 contradicts --hosts 3, which are 3 of 1 each; leave "),
+        (
+            ["--hosts", "2", "--ranks", "2,8"],
+            "--ranks 8 contradicts --hosts 2, which are 2 of 1 each; give --per-",
+        ),
+        (["--hosts", "2", "--per-host", "4", "--ranks", "4"], "which are 8 of 4 each; give --per-host 2, or"),
+        (["--hosts", "2", "--tune", "4", "--cross-step"], "--tune cannot be beside --cross-step: steps that"),
+        (
+            ["--hosts", "2", "--bucket", "1MiB", "--no-plans"],
+            "--bucket cannot be beside --no-plans: which says",
+        ),
         (["--hosts", "2", "--detail", "fine"], "--detail fine is none of auto, message and call"),
         (["--hosts", "2", "--fusion", "much"], "--fusion: "),
         (["--hosts", "2", "--bucket", "0"], "--bucket: 0 is out of range; give whole bytes from 1 B"),
         (["--hosts", "8", "--tiers", "4:x"], "--tiers: 4:x does not end with a number from 1 to 1000"),
         (["--hosts", "2", "--write-costs", "m.json"], "--write-costs is for --validate"),
         (["--validate", "--hosts", "2"], "--validate measures on this machine, and has no use for --hosts"),
+        (
+            ["--calibrate", "m.json", "--hosts", "2"],
+            "--calibrate measures on this machine, and has no use for --h",
+        ),
+        (["--calibrate", "m.json", "--validate"], "and has no use for --validate; leave it out"),
+        (["--validate", "--costs", "/nowhere.json"], "--costs: cannot read /nowhere.json"),
+        (
+            ["--validate", "--costs", "x", "--write-costs", "y"],
+            "--costs cannot be beside --write-costs: nothing",
+        ),
+        (["--validate", "--bandwidth", "1gbit"], "and has no use for --bandwidth; leave it out"),
+        (
+            ["--validate", "--measured", "x", "--repeats", "2"],
+            "--repeats cannot be beside --measured: which ",
+        ),
         (["--hosts", "2", "--costs", "/nowhere.json"], "--costs: cannot read /nowhere.json"),
         (["--hosts", "2", "--stps", "4"], "did you mean --steps?"),
     ],
@@ -172,6 +198,20 @@ def test_bad_input_is_answered_in_one_sentence(words: List[str], why: str) -> No
     assert done.stdout == ""
     assert done.stderr.startswith("rueda simulate: ") and done.stderr.count("\n") == 1
     assert why in done.stderr
+
+
+def test_ranks_that_the_hosts_have_are_no_contradiction(tmp_path: Path) -> None:
+    words = ("--steps", "4", "--no-split")
+    (row,) = results("--hosts", "2", "--per-host", "4", "--ranks", "8", *words)
+    assert (row["ranks"], row["hosts"]) == (8, 2)
+    assert results("--ranks", "8", "--per-host", "4", *words) == [row], "as many hosts as they need"
+    cluster = tmp_path / "c.json"
+    cluster.write_text(json.dumps({"hosts": [{"name": "a", "ranks": 4}, {"name": "b", "ranks": 2}]}))
+    (row,) = results("--cluster", str(cluster), "--ranks", "6", *words)
+    assert (row["ranks"], row["hosts"]) == (6, 2)
+    done = simulate("--cluster", str(cluster), "--ranks", "8")
+    assert done.returncode == 2 and "have different numbers of ranks" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])

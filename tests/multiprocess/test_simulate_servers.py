@@ -52,7 +52,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_one_sentence_with_a_way_on(case: str) -> None:
     arguments, sentence = REFUSED[case]
-    done = simulate("--hosts", "4", *arguments)
+    hosts = [] if "--ranks" in arguments else ["--hosts", "4"]
+    done = simulate(*hosts, *arguments)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("rueda simulate: ") and sentence in done.stderr
     assert done.stderr.count("\n") == 1

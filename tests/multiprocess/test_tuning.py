@@ -49,18 +49,34 @@ def tried(tmp_path, limit, **settings):
     return log
 
 
+# What Horovod writes, whose last row holds what was chosen.
+HOROVOD_COLUMNS = [
+    "hierarchical_allreduce",
+    "hierarchical_allgather",
+    "torus_allreduce",
+    "cache_enabled",
+    "cycle_time_ms",
+    "tensor_fusion_threshold",
+    "score",
+]
+OWN_COLUMNS = ["seconds", "buckets", "tried", "step_ms", "gain_percent", "kept"]
+
+
 def test_other_buckets_are_tried_and_every_sum_is_right(tmp_path):
     log = tried(tmp_path, 90, RUEDA_TUNE_LOG=str(tmp_path / "tried.csv"))
     rows = list(csv.DictReader(log.read_text().splitlines()))
-    assert rows, "no trial within 90 s"
+    assert len(rows) >= 2, "no trial within 90 s"
+    assert rows[-1]["kept"] == "1" and rows[-1]["tried"].startswith("best: ")
     for row in rows:
+        assert all(float(row[name]) >= 0 for name in HOROVOD_COLUMNS)
+        assert float(row["tensor_fusion_threshold"]) > 0 and float(row["score"]) > 0
         assert int(row["buckets"]) >= 1 and float(row["step_ms"]) > 0 and row["kept"] in ("0", "1")
         assert "buckets" in row["tried"]
 
 
 def test_as_horovod_names_it_and_off(tmp_path):
     log = tried(tmp_path, 3, HOROVOD_AUTOTUNE="0", HOROVOD_AUTOTUNE_LOG=str(tmp_path / "tried.csv"))
-    assert log.read_text() == "seconds,buckets,tried,step_ms,gain_percent,kept\n"
+    assert log.read_text() == ",".join(HOROVOD_COLUMNS + OWN_COLUMNS) + "\n"
 
 
 # What a kind of change is called in the table, as a pattern.

@@ -220,7 +220,7 @@ class PlantedJob : public testing::Test {
       tuner_->exposed(period_ / 2);
       if (tuner_->wants_change()) run_with(tuner_->next());
       for (const Tuner::News& news : tuner_->take_news())
-        if (news.is_better) kept.push_back(news.what);
+        if (news.is_better) kept.push_back(news.tried.what);
     }
     return kept;
   }

@@ -232,6 +232,11 @@ TEST(simulate_cluster, changes_replace_what_the_file_says) {
   EXPECT_EQ(change(cluster, changes).value().ranks(), 2);
   changes.ranks = 6;
   EXPECT_THAT(change(cluster, changes).status().why, HasSubstr("6 ranks do not fill hosts of 4"));
+  const Cluster uneven = parsed(R"({"hosts": [{"name": "a", "ranks": 4}, {"name": "b", "ranks": 2}]})");
+  EXPECT_EQ(change(uneven, changes).value().hosts.size(), 2U) << "as it is";
+  changes.ranks = 8;
+  EXPECT_THAT(change(uneven, changes).status().why,
+              HasSubstr("different numbers of ranks, so it is not clear"));
   changes = {};
   changes.rate_bits = 1e10;
   changes.kind = "rdma";

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "simulate/validation.h"
 #include "workload/models.h"
@@ -54,6 +56,7 @@ TEST(simulate_validation, what_is_written_is_read_again) {
   validation.measured = {measured("resnet50", true, {500}), measured("sh train.sh", false, {}),
                          measured("resnet101", false, {700, 701})};
   validation.measured[0].replay.faults = {.late = {{1, 0.25}}};
+  validation.measured[2].replay.dilation = 0.5;
   validation.measured[1].replay.program = "sh train.sh";
   validation.measured[1].workload = R"({"name":"w"})";
   validation.measured[1].failed = "no torch";
@@ -111,13 +114,34 @@ TEST(simulate_validation, a_training_program_is_predicted_from_its_own_workload)
 TEST(simulate_validation, all_replays_three_times_end_within_75_minutes) {
   double seconds = 0;
   for (const Replay& replay : replays(false)) {
-    const int steps = steps_for(replay, 5);
+    const int steps = steps_for(replay, 5, 18);
     EXPECT_GE(steps, 2) << replay.name();
     seconds += 3 * (1 + steps) * least_step_s(replay);
   }
   EXPECT_LT(seconds, 0.8 * 75 * 60);
-  EXPECT_EQ(steps_for({.model = "resnet50", .hosts = 2}, 5), 5);
-  EXPECT_EQ(steps_for({.model = "vgg16", .hosts = 8}, 5), 2);
+  EXPECT_EQ(steps_for({.model = "resnet50", .hosts = 2}, 5, 18), 5);
+  EXPECT_EQ(steps_for({.model = "vgg16", .hosts = 8}, 5, 18), 2);
+}
+
+// What else it takes, starting ranks and fitting above all, is in the quarter that is left.
+TEST(simulate_validation, a_calibration_ends_within_a_minute) {
+  double seconds = 0;
+  std::set<std::string> names;
+  for (const Replay& replay : calibration_replays()) {
+    EXPECT_TRUE(replay.is_fitted);
+    EXPECT_TRUE(names.insert(replay.name()).second) << replay.name();
+    EXPECT_THAT(command_of(replay, 5, "r.json"), testing::Contains("--dilation"));
+    seconds += (1 + steps_for(replay, kCalibrationSteps, kCalibrationReplayS)) * least_step_s(replay);
+  }
+  EXPECT_LT(seconds, 45);
+}
+
+TEST(simulate_validation, a_page_of_a_calibration_speaks_of_no_predictions) {
+  Validation validation;
+  validation.measured = {measured("resnet50", true, {500})};
+  validation.predicted_ms = {505};
+  EXPECT_THAT(page(validation), testing::HasSubstr("the costs are fitted to these:"));
+  EXPECT_THAT(page(validation), testing::Not(testing::HasSubstr("predicted: ")));
 }
 
 TEST(simulate_validation, at_least_forty_replays_prove_and_others_are_fitted) {

@@ -58,10 +58,11 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
   table.push_back(number({"tune_percent", "RUEDA_TUNE_PERCENT", "", "percent",
                           "How much of a job's time trials may cost. More finds sooner what is better."},
                          &Config::tune_percent, "0.01..100", {0.01, 100}));
-  table.push_back(
-      text({"tune_log", "RUEDA_TUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
-            "Path of a table (CSV) in which rank 0 writes a line for all buckets that were tried."},
-           &Config::tune_log, "a path"));
+  table.push_back(text({"tune_log", "RUEDA_TUNE_LOG", "HOROVOD_AUTOTUNE_LOG", "",
+                        "Path of a table (CSV) in which rank 0 writes a row for each trial, with Horovod's "
+                        "columns first, and a "
+                        "last row for what is in use."},
+                       &Config::tune_log, "a path"));
   table.push_back(
       boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
                "Process sets may be added and removed after init."},

@@ -220,11 +220,24 @@ bool BucketWays::are_alike(std::span<const Bucket> some, std::span<const Bucket>
   });
 }
 
+int64_t BucketWays::step_bytes() const {
+  int64_t bytes = 0;
+  for (const SeenTensor& tensor : step_) bytes += tensor.bytes;
+  return bytes;
+}
+
+int64_t BucketWays::fused_bytes_of(const Way& way, std::span<const Bucket> buckets) const {
+  if (!way.is_computed) return sizes_of(way).bucket_bytes;
+  int64_t largest = 0;
+  for (const Bucket& bucket : buckets)
+    if (bucket.entries.size() > 1) largest = std::max(largest, bytes_of(bucket));
+  return largest;
+}
+
 std::string BucketWays::text_of(const Way& way) const {
   std::string text;
   if (!way.is_computed) {
-    const int64_t bytes = scaled(limits_.bucket_bytes, way.exponent);
-    text = "buckets up to " + size_text(std::min(bytes, options_.costs.most_bytes));
+    text = "buckets up to " + size_text(sizes_of(way).bucket_bytes);
   } else if (way.exponent == 0) {
     text = "computed buckets, a call as it is predicted";
   } else {

@@ -56,6 +56,9 @@ class BucketWays {
   [[nodiscard]] std::vector<Way> next_to(const Way& way, std::span<const Bucket> buckets) const;
   // Whether these are the same calls in the same order.
   [[nodiscard]] static bool are_alike(std::span<const Bucket> some, std::span<const Bucket> others);
+  [[nodiscard]] int64_t step_bytes() const;
+  // The size up to which tensors are fused; of computed buckets: of the largest with several tensors.
+  [[nodiscard]] int64_t fused_bytes_of(const Way& way, std::span<const Bucket> buckets) const;
   // For people: "computed buckets, a call as it is predicted; tensors from 512 KiB on alone".
   [[nodiscard]] std::string text_of(const Way& way) const;
 

@@ -193,13 +193,21 @@ void Tuner::follow_trial(Nanos period) {
   }
 }
 
+Tuner::Choice Tuner::choice(const Way& way, std::span<const Bucket> buckets) const {
+  return {.what = ways_.text_of(way),
+          .buckets = buckets.size(),
+          .fused_bytes = ways_.fused_bytes_of(way, buckets)};
+}
+
 void Tuner::end_trial(bool is_better) {
   known_.tried.insert(is_better ? known_.best : other_);
-  news_.push_back({.what = ways_.text_of(other_),
-                   .buckets = other_buckets_.size(),
+  const Choice tried = choice(other_, other_buckets_);
+  news_.push_back({.tried = tried,
+                   .best = is_better ? tried : choice(known_.best, best_buckets_),
                    .gain = trial_->gain(),
                    .is_better = is_better,
-                   .period = recent_.median()});
+                   .period = recent_.median(),
+                   .bytes = ways_.step_bytes()});
   if (is_better) {
     known_.best = other_;
     best_buckets_ = other_buckets_;

@@ -13,6 +13,7 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,14 +69,21 @@ class Tuner {
   // The plan has ended for another reason. What was tried is tried again when it is learned again.
   void plan_over();
 
-  // What has happened since this was asked last, for people.
-  struct News {
-    std::string what;        // "buckets up to 2 MiB", "computed buckets, calls as predicted"
-    size_t buckets = 0;      // of a step
-    double gain = 0;         // of the median pass, measured
-    bool is_better = false;  // it stays
-    Nanos period = 0;        // of a pass now
+  // Buckets of a step, for people.
+  struct Choice {
+    std::string what;         // "buckets up to 2 MiB", "computed buckets, a call as it is predicted"
+    size_t buckets = 0;       // of a step
+    int64_t fused_bytes = 0;  // up to which tensors are fused; of computed buckets: the largest fused one
   };
+  // A trial has ended.
+  struct News {
+    Choice tried, best;      // best: what stays, after it
+    double gain = 0;         // of the median pass, measured
+    bool is_better = false;  // what was tried is the best now
+    Nanos period = 0;        // of a pass before it
+    int64_t bytes = 0;       // of a step
+  };
+  // What has happened since this was asked last.
   std::vector<News> take_news() { return std::exchange(news_, {}); }
 
  private:
@@ -97,6 +105,7 @@ class Tuner {
   void end_trial(bool is_better);
   [[nodiscard]] bool is_within_budget(Nanos loss) const;
   [[nodiscard]] bool has_drifted() const;
+  [[nodiscard]] Choice choice(const Way& way, std::span<const Bucket> buckets) const;
   // A way to try next; its buckets are then other_buckets_.
   std::optional<Way> find_candidate();
 

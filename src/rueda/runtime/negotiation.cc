@@ -71,7 +71,7 @@ Negotiation::Negotiation(Parts parts)
     : parts_(parts),
       plans_(planner_options(parts_.session, parts_.hierarchy, parts_.groups), parts_.operations,
              parts_.dispatcher, parts_.ready_streams, parts_.counters, parts_.trace),
-      tuning_report_(parts_.session.config.tune_log) {
+      tuning_report_(parts_.session.config) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{

@@ -1,5 +1,6 @@
 #include "rueda/runtime/tuning.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
@@ -10,6 +11,15 @@
 #include "rueda/schedule/bucket_bytes.h"
 
 namespace rueda::runtime {
+namespace {
+
+// Horovod's columns, in its order, and ours.
+constexpr const char* kHeader =
+    "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
+    "tensor_fusion_threshold,score,seconds,buckets,tried,step_ms,gain_percent,kept\n";
+
+}  // namespace
+
 control::Tuner::Options tuner_options(const Session& session, int64_t fusion_bytes) {
   const Config& config = session.config;
   const bool may_change_bits = config.tune == "on";
@@ -36,7 +46,41 @@ void TuningReport::open(Nanos now) {
   table_.open(path_, std::ios::trunc);
   if (!table_)
     RUEDA_LOG(kWarning, "RUEDA_TUNE_LOG: cannot write " + path_ + "; name a file in a folder that exists.");
-  table_ << "seconds,buckets,tried,step_ms,gain_percent,kept\n" << std::flush;
+  table_ << kHeader << std::flush;
+  last_row_ = table_.tellp();
+}
+
+// Of what Horovod tunes, sizes alone are chosen here: the other columns tell what holds throughout.
+// score: bytes per microsecond. Horovod's threshold is in MiB.
+void TuningReport::put(const Row& row, int64_t bytes, double seconds) {
+  const double mib = static_cast<double>(row.choice.fused_bytes) / (1 << 20);
+  const double score = static_cast<double>(bytes) / (1e3 * std::max(row.usual_ms, 1e-6));
+  table_ << std::defaultfloat << std::setprecision(6) << (is_hierarchical_ ? 1 : 0) << ",0,0,1,"
+         << cycle_time_ms_ << ',' << mib << ',' << score << ',' << std::fixed << std::setprecision(1)
+         << seconds << ',' << row.choice.buckets << ",\"" << row.choice.what << "\"," << std::setprecision(3)
+         << row.step_ms << ',' << std::setprecision(2) << row.gain_percent << ',' << (row.is_kept ? 1 : 0)
+         << '\n';
+}
+
+void TuningReport::add_rows(const control::Tuner::News& news, Nanos now) {
+  if (!table_.is_open()) return;
+  const double seconds = static_cast<double>(now - began_) / kSecond;
+  const double before_ms = static_cast<double>(news.period) / kMillisecond;
+  const double tried_ms = before_ms * (1 - news.gain);
+  table_.seekp(last_row_);
+  put({.choice = news.tried,
+       .usual_ms = tried_ms,
+       .step_ms = before_ms,
+       .gain_percent = 100 * news.gain,
+       .is_kept = news.is_better},
+      news.bytes, seconds);
+  last_row_ = table_.tellp();
+  const double best_ms = news.is_better ? tried_ms : before_ms;
+  control::Tuner::Choice best = news.best;
+  best.what.insert(0, "best: ");
+  put({.choice = best, .usual_ms = best_ms, .step_ms = best_ms, .gain_percent = 0, .is_kept = true},
+      news.bytes, seconds);
+  table_.flush();
 }
 
 void TuningReport::write(const std::vector<control::Tuner::News>& news, Nanos now) {
@@ -45,15 +89,11 @@ void TuningReport::write(const std::vector<control::Tuner::News>& news, Nanos no
   for (const control::Tuner::News& one : news) {
     const double gain = 100 * one.gain;
     std::ostringstream said;
-    said << std::fixed << std::setprecision(1) << one.what << " (" << one.buckets << " of a step): steps are "
-         << std::abs(gain) << " % " << (gain < 0 ? "longer" : "shorter")
+    said << std::fixed << std::setprecision(1) << one.tried.what << " (" << one.tried.buckets
+         << " of a step): steps are " << std::abs(gain) << " % " << (gain < 0 ? "longer" : "shorter")
          << (one.is_better ? "; they are kept." : ".");
     RUEDA_LOG(kInfo, said.str());
-    if (!table_.is_open()) continue;
-    table_ << std::fixed << std::setprecision(1) << static_cast<double>(now - began_) / kSecond << ','
-           << one.buckets << ",\"" << one.what << "\"," << std::setprecision(3)
-           << static_cast<double>(one.period) / kMillisecond << ',' << std::setprecision(2) << gain << ','
-           << (one.is_better ? 1 : 0) << std::endl;
+    add_rows(one, now);
   }
 }
 
