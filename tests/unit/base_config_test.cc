@@ -39,7 +39,8 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
     Config config;
     std::string text = entry.print(defaults);
     if (entry.type == "boolean") text = text == "1" ? "0" : "1";
-    if (entry.type == "integer" || entry.type == "number") text = "5000";
+    if (entry.type == "integer" || entry.type == "number")
+      text = entry.name == "tune_percent" ? "50" : "5000";
     if (entry.type == "text") {
       const std::map<std::string_view, std::string> choices = {{"log_level", "debug"},
                                                                {"transports", "tcp"},

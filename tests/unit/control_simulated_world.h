@@ -34,9 +34,10 @@ struct Submission {
   std::string name;
   Nanos after = kMillisecond;
   int32_t set = 0;
-  bool waits = false;  // for all that is open, before it goes on
-  int64_t number = 0;  // in the name, behind it; 0: none
-  int64_t rows = -1;   // of an allgather; -1: it is an allreduce
+  bool waits = false;         // for all that is open, before it goes on
+  int64_t number = 0;         // in the name, behind it; 0: none
+  int64_t rows = -1;          // of an allgather; -1: it is an allreduce
+  int64_t elements = 50'000;  // of an allreduce
 };
 using Step = std::vector<Submission>;
 using Program = std::function<Step(Rank rank, int step)>;
@@ -248,7 +249,7 @@ class World {
     ASSERT_EQ(open.operation, 0) << "rank " << rank << " has " << name << " in flight";
     open = {.operation = ++node.last_operation,
             .times = ++node.times[{one.set, name}],
-            .request = allreduce(name, {50'000})};
+            .request = allreduce(name, {one.elements})};
     if (one.rows >= 0) open.request = collective(Collective::kAllgather, name, {one.rows, 10});
     open.request.process_set = one.set;
     if (one.number != 0) open.request.numbered_at = static_cast<uint16_t>(one.name.size());

@@ -296,6 +296,22 @@ TEST(Simulation, a_plan_gets_other_buckets_between_two_passes_and_no_rank_depart
   EXPECT_LT(world.now(), 300 * 10 * kMillisecond);
 }
 
+// The loss is submitted long after the gradients, and what it sends itself takes no time.
+TEST(Simulation, a_step_that_ends_with_a_loss_and_a_barrier_is_tuned_too) {
+  const Program program = [](Rank rank, int) {
+    Step step = training_step(rank);
+    for (Submission& one : step) one.after = 10 * kMicrosecond;
+    step.back().waits = true;
+    step.push_back({.name = "loss", .after = 50 * kMillisecond, .waits = true, .elements = 1});
+    step.push_back({.name = "barrier", .waits = true, .elements = 0});
+    return step;
+  };
+  World world(program, 300, 100, {}, restless());
+  world.run(100 * kSecond);
+  EXPECT_TRUE(world.is_finished());
+  EXPECT_GT(*world.plans_begun().begin(), 3);
+}
+
 TEST(SimulationOfSets, random_programs_neither_stop_nor_disagree) {
   const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");
   const uint64_t programs = wanted == nullptr ? 100 : std::strtoull(wanted, nullptr, 10);

@@ -114,6 +114,22 @@ TEST(ATrial, is_cut_short_by_what_is_clearly_worse) {
 
 // ---- the tuner ----
 
+TEST(TensorsOfAPlan, are_large_but_for_those_that_are_far_smaller_than_the_mean) {
+  const auto large_of = [](std::initializer_list<int64_t> elements) {
+    std::vector<Bucket> plan(2);
+    for (const int64_t count : elements) {
+      Entry entry;
+      entry.shape = {count};
+      plan[plan[0].entries.size() < 2 ? 0 : 1].entries.push_back(std::move(entry));
+    }
+    return large_tensors(plan);
+  };
+  EXPECT_EQ(large_of({100'000, 1, 50'000, 0, 10'000}), (std::vector<bool>{true, false, true, false, true}));
+  EXPECT_EQ(large_of({4, 4, 4}), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(large_of({0, 0, 0}), (std::vector<bool>{true, true, true})) << "barriers alone";
+  EXPECT_EQ(large_of({}), std::vector<bool>());
+}
+
 // A job whose passes take 10 ms and what its buckets cost.
 class Job : public testing::Test {
  protected:

@@ -1,6 +1,7 @@
 #include "rueda/control/bucketing.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "rueda/control/fusion.h"
@@ -8,6 +9,14 @@
 
 namespace rueda::control {
 namespace {
+
+constexpr int64_t kFarSmaller = 20;  // times, than the mean tensor
+
+int64_t elements_of(const Entry& entry) {
+  int64_t count = 1;
+  for (const int64_t length : entry.shape) count *= length;
+  return count;
+}
 
 bool are_allreduces(const Bucket& a, const Bucket& b) {
   return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
@@ -95,12 +104,23 @@ bool can_fuse(const Bucket& a, const Bucket& b) {
 
 int64_t elements_of(const Bucket& bucket) {
   int64_t sum = 0;
-  for (const Entry& entry : bucket.entries) {
-    int64_t count = 1;
-    for (const int64_t length : entry.shape) count *= length;
-    sum += count;
-  }
+  for (const Entry& entry : bucket.entries) sum += elements_of(entry);
   return sum;
+}
+
+int64_t bytes_of(const Bucket& bucket) {
+  return elements_of(bucket) * static_cast<int64_t>(size_of(bucket.dtype));
+}
+
+std::vector<bool> large_tensors(std::span<const Bucket> plan) {
+  std::vector<int64_t> bytes;
+  for (const Bucket& bucket : plan)
+    for (const Entry& entry : bucket.entries)
+      bytes.push_back(elements_of(entry) * static_cast<int64_t>(size_of(bucket.dtype)));
+  const int64_t sum = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  std::vector<bool> are_large;
+  for (const int64_t size : bytes) are_large.push_back(kFarSmaller * size * std::ssize(bytes) >= sum);
+  return are_large;
 }
 
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "rueda/control/backend_traits.h"
@@ -24,6 +25,11 @@ struct BucketLimits {
 };
 
 int64_t elements_of(const Bucket& bucket);  // of all its tensors
+int64_t bytes_of(const Bucket& bucket);
+
+// [tensors of the plan, in its order] Which of them a step mainly sends: not those that are far smaller than
+// the mean, such as a loss that is averaged, or a barrier.
+std::vector<bool> large_tensors(std::span<const Bucket> plan);
 
 // The step is in the order in which its tensors are to travel.
 std::vector<Bucket> in_buckets(const std::vector<SeenTensor>& step, const SetMembers& sets,

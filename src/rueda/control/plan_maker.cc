@@ -56,6 +56,7 @@ PlannerActions PlanMaker::propose(const Coordinator& coordinator) {
 
 void PlanMaker::announce(std::vector<Bucket> plan, const SetMembers& sets, std::vector<Response>& responses) {
   PlanBegin begins{.plan_number = ++plans_announced_, .sets = {}};
+  are_large_ = large_tensors(plan);
   std::vector<int32_t> set_of_each;
   SetMembers members;
   for (Bucket& bucket : plan) {
@@ -72,9 +73,15 @@ void PlanMaker::announce(std::vector<Bucket> plan, const SetMembers& sets, std::
   responses.emplace_back(std::move(begins));
 }
 
-// The others have started buckets of the next pass at most.
-PlannerActions PlanMaker::between_passes(const PlanReport& here, Nanos submitted, Nanos now) {
-  if (std::exchange(told_at_, here.started) != here.started) tuner_.exposed(now - submitted);
+void PlanMaker::taken(std::span<const size_t> positions, Nanos now) {
+  for (const size_t position : positions)
+    if (position < are_large_.size() && are_large_[position]) last_large_ = now;
+}
+
+// The others have started buckets of the next pass at most. A step that ends with a loss or a barrier submits
+// that when it has waited for the large tensors, so communication is exposed since the last of these.
+PlannerActions PlanMaker::between_passes(const PlanReport& here, Nanos now) {
+  if (std::exchange(told_at_, here.started) != here.started) tuner_.exposed(now - last_large_);
   if (!tuner_.wants_change() || !ledger_.depart(here.plan_number)) return {};
   is_changing_ = true;
   return {FreezeAll{.news = here}};

@@ -51,9 +51,11 @@ class PlanMaker {
   void pass_begins(Nanos now) {
     if (options_.may_plan) tuner_.pass_begins(now);
   }
-  // Rank 0 stands between two passes, and nothing is under way. here: its position. submitted: when the last
-  // tensor of the pass was. Ends the plan if other buckets are wanted.
-  PlannerActions between_passes(const PlanReport& here, Nanos submitted, Nanos now);
+  // Rank 0 has submitted the tensors at these positions of the plan.
+  void taken(std::span<const size_t> positions, Nanos now);
+  // Rank 0 stands between two passes, and nothing is under way. here: its position. Ends the plan if other
+  // buckets are wanted.
+  PlannerActions between_passes(const PlanReport& here, Nanos now);
   std::vector<Tuner::News> take_news() { return tuner_.take_news(); }
   [[nodiscard]] const Way& best_way() const { return tuner_.best(); }
 
@@ -66,10 +68,12 @@ class PlanMaker {
   Tuner tuner_;
   PlanLedger ledger_;
   int64_t plans_announced_ = 0;
-  SetMembers planned_sets_;    // of the plan that is active
-  bool is_changing_ = false;   // it ends so that one with other buckets begins
-  int64_t passes_before_ = 0;  // of plans that have ended so, one after the other
-  int64_t told_at_ = 0;        // between which passes the tuner was told last: here.started
+  SetMembers planned_sets_;      // of the plan that is active
+  bool is_changing_ = false;     // it ends so that one with other buckets begins
+  int64_t passes_before_ = 0;    // of plans that have ended so, one after the other
+  int64_t told_at_ = 0;          // between which passes the tuner was told last: here.started
+  std::vector<bool> are_large_;  // large_tensors() of the plan
+  Nanos last_large_ = 0;         // when rank 0 has submitted the last one
 };
 
 }  // namespace rueda::control

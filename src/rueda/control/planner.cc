@@ -43,6 +43,7 @@ bool Planner::take(OperationId operation, std::span<const TensorRequest* const> 
   }
   for (size_t i = 0; i < requests.size(); ++i) runner_.accept(positions_[i], *requests[i], operation);
   taken_at_ = now;
+  maker_.taken(positions_, now);
   return true;
 }
 
@@ -223,7 +224,7 @@ std::optional<StartBucket> Planner::room(Nanos now, int64_t first_open) {
 PlannerActions Planner::tick(Nanos now, bool is_idle) {
   if (!runner_.is_open()) return {};
   if (options_.may_plan && is_idle && runner_.started() % runner_.size() == 0) {
-    PlannerActions changes = maker_.between_passes(news(), taken_at_, now);
+    PlannerActions changes = maker_.between_passes(news(), now);
     if (!changes.empty()) return changes;
   }
   if (!is_idle && now - moved_at_ > options_.patience)
