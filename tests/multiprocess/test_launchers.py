@@ -67,6 +67,10 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("launchers")
     (folder / "train.py").write_text(IMPORTS + BODY)
     (folder / "tmp").mkdir()
+    # Two mpirun of Open MPI 4 that start at the same moment fail if both make this folder.
+    shared = folder / "tmp" / f"ompi.{os.uname().nodename.partition('.')[0]}.{os.getuid()}"
+    shared.mkdir(mode=0o700)
+    (shared / "stays").touch()  # mpirun removes it if it is empty
     return folder
 
 

@@ -95,8 +95,11 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
         _, one, _ = rueda(folder, "stacks", "--rank", "1", "--native")
         assert "rueda-engine" in one and "ranks 0" not in one
     # The ranks end soon after their launcher. What they left is removed by the next look.
-    code, _, error = until(lambda: rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
-    assert code == 1 and "no process of this user" in error
+    _, _, error = until(
+        lambda: rueda(folder, "status"),
+        lambda found: found[0] == 1 and not any((folder / "rueda").iterdir()),
+    )
+    assert "no process of this user" in error
 
 
 def test_ranks_in_containers_with_process_ids_of_their_own_are_shown_with_both(folder):
