@@ -226,8 +226,10 @@ void UcxChannel::take(InPiece& piece, const RecvRequest& request) {
     std::memcpy(request.into + piece.offset, piece.active_message.bytes().data(), bytes);
     return piece.active_message.reset();
   }
-  std::byte* into = request.into + piece.offset;
-  if (request.consumer != nullptr) {
+  std::byte* into = nullptr;
+  if (request.consumer == nullptr) {
+    into = request.into + piece.offset;
+  } else {
     piece.bounce = wire_.bounce_buffers->take();
     into = piece.bounce + piece.offset % request.unit_bytes;
   }
