@@ -311,15 +311,15 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
   mine.contact = to_text(own_->contact());
   own_->put(membership::left_key(0), text_of(encode(mine)));
   View known;
-  std::optional<Nanos> other_builds_since;  // nobody answers but processes of another build
+  Nanos other_builds_since = 0;  // nobody answers but processes of another build; 0: that is not so
   while (true) {
     bool is_other_build = false;
     Result<View> found = find_view(world, known, is_other_build);
     if (found.is_ok() || !is_other_build)
-      other_builds_since.reset();
-    else if (!other_builds_since)
+      other_builds_since = 0;
+    else if (other_builds_since == 0)
       other_builds_since = monotonic_now();
-    else if (monotonic_now() - *other_builds_since > store::kLeavingBuild)
+    else if (monotonic_now() - other_builds_since > store::kLeavingBuild)
       return found.status();
     if (found.is_ok() && found.value().number >= known.number) {
       known = found.value();
