@@ -25,6 +25,10 @@ std::string size_text(int64_t bytes) {
   return bytes >= 1 << 20 ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
 }
 
+int64_t bytes_of(const Bucket& bucket) {
+  return elements_of(bucket) * static_cast<int64_t>(size_of(bucket.dtype));
+}
+
 int64_t scaled(int64_t bytes, int exponent) { return exponent > 0 ? bytes << exponent : bytes >> -exponent; }
 
 }  // namespace

@@ -108,10 +108,6 @@ int64_t elements_of(const Bucket& bucket) {
   return sum;
 }
 
-int64_t bytes_of(const Bucket& bucket) {
-  return elements_of(bucket) * static_cast<int64_t>(size_of(bucket.dtype));
-}
-
 std::vector<bool> large_tensors(std::span<const Bucket> plan) {
   std::vector<int64_t> bytes;
   for (const Bucket& bucket : plan)

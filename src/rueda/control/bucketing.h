@@ -25,7 +25,6 @@ struct BucketLimits {
 };
 
 int64_t elements_of(const Bucket& bucket);  // of all its tensors
-int64_t bytes_of(const Bucket& bucket);
 
 // [tensors of the plan, in its order] Which of them a step mainly sends: not those that are far smaller than
 // the mean, such as a loss that is averaged, or a barrier.
