@@ -1,7 +1,6 @@
 #include "rueda/control/bucketing.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "rueda/control/fusion.h"
@@ -10,13 +9,7 @@
 namespace rueda::control {
 namespace {
 
-constexpr int64_t kFarSmaller = 20;  // times, than the mean tensor
-
-int64_t elements_of(const Entry& entry) {
-  int64_t count = 1;
-  for (const int64_t length : entry.shape) count *= length;
-  return count;
-}
+constexpr double kFarSmaller = 20;  // times, than the mean tensor
 
 bool are_allreduces(const Bucket& a, const Bucket& b) {
   return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
@@ -104,18 +97,35 @@ bool can_fuse(const Bucket& a, const Bucket& b) {
 
 int64_t elements_of(const Bucket& bucket) {
   int64_t sum = 0;
-  for (const Entry& entry : bucket.entries) sum += elements_of(entry);
+  for (const Entry& entry : bucket.entries) {
+    int64_t count = 1;
+    for (const int64_t length : entry.shape) count *= length;
+    sum += count;
+  }
   return sum;
 }
 
+int64_t bytes_of(const Bucket& bucket, const Entry& entry) {
+  auto bytes = static_cast<int64_t>(size_of(bucket.dtype));
+  int64_t rows = 0;  // of an allgather, which takes those of all ranks
+  for (const int64_t of_rank : entry.rows)
+    if (__builtin_add_overflow(rows, of_rank, &rows)) return INT64_MAX;
+  for (size_t dim = 0; dim < entry.shape.size(); ++dim) {
+    const bool is_gathered = bucket.what == Collective::kAllgather && dim == 0;
+    if (__builtin_mul_overflow(bytes, is_gathered ? rows : entry.shape[dim], &bytes)) return INT64_MAX;
+  }
+  return bytes;
+}
+
 std::vector<bool> large_tensors(std::span<const Bucket> plan) {
-  std::vector<int64_t> bytes;
+  std::vector<double> bytes;
+  double sum = 0;
   for (const Bucket& bucket : plan)
     for (const Entry& entry : bucket.entries)
-      bytes.push_back(elements_of(entry) * static_cast<int64_t>(size_of(bucket.dtype)));
-  const int64_t sum = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+      sum += bytes.emplace_back(static_cast<double>(bytes_of(bucket, entry)));
   std::vector<bool> are_large;
-  for (const int64_t size : bytes) are_large.push_back(kFarSmaller * size * std::ssize(bytes) >= sum);
+  for (const double size : bytes)
+    are_large.push_back(kFarSmaller * size * static_cast<double>(bytes.size()) >= sum);
   return are_large;
 }
 

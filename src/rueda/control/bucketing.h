@@ -25,6 +25,8 @@ struct BucketLimits {
 };
 
 int64_t elements_of(const Bucket& bucket);  // of all its tensors
+// Of a tensor's share of a fused transfer, as in respond.cc; INT64_MAX if that is too large for a number.
+int64_t bytes_of(const Bucket& bucket, const Entry& entry);
 
 // [tensors of the plan, in its order] Which of them a step mainly sends: not those that are far smaller than
 // the mean, such as a loss that is averaged, or a barrier.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "rueda/control/bucketing.h"
 #include "rueda/control/numbered_name.h"
 
 namespace rueda::control {
@@ -17,19 +18,6 @@ constexpr size_t kMostProof = 1 << 12;   // calls
 bool is_plannable(const Bucket& bucket) {
   const bool is_adasum = bucket.what == Collective::kAllreduce && bucket.op == ReduceOp::kAdasum;
   return !is_adasum && bucket.joined.empty();
-}
-
-// Of its share of a fused transfer, as in respond.cc; INT64_MAX if that is too large for a number.
-int64_t bytes_of(const Bucket& bucket, const Entry& entry) {
-  auto bytes = static_cast<int64_t>(size_of(bucket.dtype));
-  int64_t rows = 0;  // of an allgather, which takes those of all ranks
-  for (const int64_t of_rank : entry.rows)
-    if (__builtin_add_overflow(rows, of_rank, &rows)) return INT64_MAX;
-  for (size_t dim = 0; dim < entry.shape.size(); ++dim) {
-    const bool is_gathered = bucket.what == Collective::kAllgather && dim == 0;
-    if (__builtin_mul_overflow(bytes, is_gathered ? rows : entry.shape[dim], &bytes)) return INT64_MAX;
-  }
-  return bytes;
 }
 
 SeenTensor alone(const Bucket& bucket, const Entry& entry) {
