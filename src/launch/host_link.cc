@@ -28,6 +28,13 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// signal: to its ssh; 0: that gets end of file.
+void end_branch(const BranchWay& branch, int signal) {
+  ByteWriter writer;
+  writer.put(static_cast<int32_t>(signal));
+  branch.tell(MessageType::kEndBranch, writer.bytes());
+}
+
 std::string unreachable(const std::string& host, Nanos silence) {
   return fmt::format("{} cannot be reached: nothing was heard from its agent for {} s", host,
                      silence / kSecond);
@@ -151,18 +158,11 @@ void HostLink::close(const std::string& why) {
   if (closed_because_.empty()) closed_because_ = why;
   process_.out.reset();
   process_.in.reset();
-  if (!std::exchange(is_branch_open_, false)) return;
-  ByteWriter writer;
-  writer.put(int32_t{0});
-  branch_->tell(MessageType::kEndBranch, writer.bytes());
+  if (std::exchange(is_branch_open_, false)) end_branch(*branch_, 0);
 }
 
 void HostLink::signal(int number) const {
-  if (branch_ && !is_reaped()) {
-    ByteWriter writer;
-    writer.put(static_cast<int32_t>(number));
-    return branch_->tell(MessageType::kEndBranch, writer.bytes());
-  }
+  if (branch_ && !is_reaped()) return end_branch(*branch_, number);
   if (process_.pid > 0 && !is_reaped()) kill(process_.pid, number);  // 0 would be our own process group
 }
 
