@@ -139,11 +139,11 @@ def print_end(tally: Tally, seconds: float) -> None:
     )
     for (reason, label), count in reasons.items():
         print(f"SKIPPED {count} of {label}: {reason}")
-    for text in tally.details:
-        print(text)
     for name in tally.flaky:
         print(f"FLAKY {name}: failed once, passed whenever it was repeated. The first time:")
         print(textwrap.indent(read_last(tally.why_flaky.get(name, "")), "    "))
+    for text in tally.details:  # close to the end: some readers of a log see no more
+        print(text)
     for name in tally.failures:
         print(f"FAILED {name}")
     for name, part_seconds in [*tally.times, ("everything", seconds)]:

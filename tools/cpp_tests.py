@@ -158,12 +158,13 @@ class Attempt:
         tests = read_failures(self._file("log"))
         repeated = repeat(self.report, times, self._again)
         tally.add_report(self._label, self.report, self.status, repeated, tests)
+        if len(tally.failures) > failures:
+            end = [] if findings else read_end(self._file("log"), self.status)
+            log = "\n".join([*map(read_last, tests.values()), *end])
+            tally.details.append(f"{self._label}: {log}")
         for finding in findings:
             tally.failures.append(f"{self._label}{self._suffix}: a sanitizer's finding, {finding.name}")
             tally.details.append(f"{self._label}: {read_head(finding)}")
-        if len(tally.failures) > failures:
-            log = "\n".join([*map(read_last, tests.values()), *read_end(self._file("log"), self.status)])
-            tally.details.append(f"{self._label}: {log}")
 
     def _again(self, failed: List[str], number: int) -> Path:
         suffix = f"{self._suffix}.repeated-{number}"

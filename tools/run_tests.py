@@ -135,8 +135,7 @@ TSAN = Suite(
         "TSAN_OPTIONS": f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}",
         **FEWER_PROGRAMS,
         "RUEDA_TEST_PROGRAMS": "1",
-        # As without it, and no memory of System V either: ThreadSanitizer does not know shmat(), and takes
-        # what other threads did at these addresses before for a race.
+        # As without it, and no memory of System V either (tests/conformance/ucx_here.h).
         "UCX_TLS": "^tcp,sysv",
     },
     # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a

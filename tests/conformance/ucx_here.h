@@ -17,8 +17,13 @@ enum class UcxOver { kTcp, kSharedMemory };
 inline std::string why_no_ucx(UcxOver what) {
 #if RUEDA_UNDER_TSAN
   setenv("UCX_MEM_EVENTS", "n", 1);  // UCX patches functions that ThreadSanitizer has replaced
+  // No memory of System V: ThreadSanitizer does not know shmat(), and takes what other threads did at these
+  // addresses before for a race.
+  const char* shared_memory = "posix,self";
+#else
+  const char* shared_memory = "sm,self";
 #endif
-  setenv("UCX_TLS", what == UcxOver::kTcp ? "tcp,self" : "sm,self", 1);
+  setenv("UCX_TLS", what == UcxOver::kTcp ? "tcp,self" : shared_memory, 1);
   setenv("UCX_NET_DEVICES", what == UcxOver::kTcp ? "lo" : "all", 1);
   return transport::ucx::load_api().status().why;
 }
