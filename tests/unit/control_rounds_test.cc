@@ -9,6 +9,7 @@
 namespace rueda::control::rounds_test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -72,6 +73,82 @@ TEST_F(Backlog, what_becomes_ready_while_two_responses_are_in_progress_waits_and
   EXPECT_THAT(round(2), IsEmpty());
   EXPECT_THAT(round(1), ElementsAre(ElementsAre("c", "d")));
   EXPECT_THAT(round(1), IsEmpty());
+}
+
+// What the coordinator is told of ranks that have submitted the same object.
+class SameRequests : public testing::Test {
+ protected:
+  static constexpr Rank kRanks = 4;
+
+  struct Recorded : TraceSink {
+    void record(const TraceSpan& span) override { spans.push_back(span); }
+    [[nodiscard]] bool is_recording() const override { return true; }
+    [[nodiscard]] bool wants_details() const override { return true; }
+    std::vector<TraceSpan> spans;
+  };
+
+  SameRequests() : planner_({.may_plan = false, .ranks = kRanks}), rounds_(world_of(kRanks), {}, planner_) {}
+
+  static SharedRequests made_of(std::vector<Request> requests) {
+    return std::make_shared<const std::vector<Request>>(std::move(requests));
+  }
+  void submit(const RankSet& from, const SharedRequests& requests) {
+    rounds_.submitted(from, 0, requests, now_++, trace_);
+  }
+  std::vector<std::string> round() {
+    std::vector<std::string> out;
+    for (const Response& response : rounds_.take_round(now_, kIdle))
+      for (const std::string& name : names(response)) out.push_back(name);
+    return out;
+  }
+
+  Nanos now_ = kSecond;
+  TraceSink* trace_ = nullptr;
+  Planner planner_;
+  Rounds rounds_;
+};
+
+TEST_F(SameRequests, are_one_submission_of_all_these_ranks) {
+  const SharedRequests step = made_of({allreduce("a"), allreduce("b")});
+  for (Rank rank = 0; rank + 1 < kRanks; ++rank) submit(rank, step);
+  EXPECT_THAT(rounds_.pending_summary(),
+              AllOf(HasSubstr("a waits for rank 3"), HasSubstr("b waits for rank 3")));
+  const std::vector<StalledTensor> waiting = rounds_.waiting_longer_than(kSecond, kSecond + kSecond);
+  ASSERT_THAT(waiting, SizeIs(2)) << "since the first rank";
+  EXPECT_THAT(round(), IsEmpty());
+  submit(3, step);
+  EXPECT_THAT(round(), ElementsAre("a", "b"));
+  EXPECT_EQ(rounds_.pending_summary(), "");
+}
+
+TEST_F(SameRequests, of_a_rank_that_has_made_them_are_a_second_submission) {
+  const SharedRequests step = made_of({allreduce("a")});
+  for (const Rank rank : {0, 1, 1}) submit(rank, step);
+  for (const Rank rank : {2, 3}) submit(rank, step);
+  const std::vector<Response> responses = rounds_.take_round(now_, kIdle);
+  ASSERT_THAT(responses, SizeIs(1));
+  const auto* failure = std::get_if<Failure>(&responses[0]);
+  ASSERT_NE(failure, nullptr);
+  EXPECT_EQ(failure->code, Code::kDuplicateName);
+  EXPECT_THAT(failure->error, HasSubstr("Rank 1"));
+}
+
+TEST_F(SameRequests, of_a_rank_that_does_not_exist_are_refused_without_the_others) {
+  const SharedRequests step = made_of({allreduce("a")});
+  for (const Rank rank : {0, 7, 1, 2, 3}) submit(rank, step);
+  EXPECT_THAT(round(), ElementsAre("a"));
+}
+
+TEST_F(SameRequests, are_recorded_when_each_rank_makes_them) {
+  Recorded trace;
+  trace_ = &trace;
+  const SharedRequests step = made_of({allreduce("a")});
+  for (Rank rank = 0; rank < kRanks; ++rank) submit(rank, step);
+  ASSERT_THAT(trace.spans, SizeIs(kRanks));
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(trace.spans[static_cast<size_t>(rank)].peer, rank);
+    EXPECT_EQ(trace.spans[static_cast<size_t>(rank)].begin, kSecond + rank);
+  }
 }
 
 class CycleTime : public TwoRanks {

@@ -135,9 +135,8 @@ void PendingSet::submit(Arrival&& arrival, const Status& fault, Nanos now) {
   const bool is_first = tensor.arrivals.empty();
   const bool was_complete = tensor.is_complete();
   tensor.submitted.add(arrival.ranks);
-  RankSet awaited = arrival.ranks;
-  awaited.remove(joined_);
-  tensor.missing -= std::min(tensor.missing, awaited.count());
+  const Rank awaited = arrival.ranks.count() - arrival.ranks.common(joined_).count();
+  tensor.missing -= std::min(tensor.missing, awaited);
   enter_group(tensor, *arrival.request);
   for (const Arrival& other : tensor.arrivals) {
     if (other.request != arrival.request && !(*other.request == *arrival.request)) continue;

@@ -19,32 +19,42 @@ class RankSet {
   };
 
   RankSet() = default;
-  explicit(false) RankSet(Rank rank) : runs_{{rank, rank}} {}
+  explicit(false) RankSet(Rank rank) : only_{rank, rank} {}
   explicit RankSet(std::span<const Rank> ranks);
   static RankSet from_to(Rank first, Rank last);  // both belong to it
 
-  [[nodiscard]] bool is_empty() const { return runs_.empty(); }
-  [[nodiscard]] Rank first() const { return runs_.front().first; }  // not of an empty set
-  [[nodiscard]] Rank last() const { return runs_.back().last; }     // not of an empty set
+  [[nodiscard]] bool is_empty() const { return many_.empty() && only_ == kNone; }
+  [[nodiscard]] Rank first() const { return runs().front().first; }  // not of an empty set
+  [[nodiscard]] Rank last() const { return runs().back().last; }     // not of an empty set
   [[nodiscard]] Rank count() const;
   [[nodiscard]] bool contains(Rank rank) const;
   [[nodiscard]] bool includes(const RankSet& others) const;
   [[nodiscard]] RankSet common(const RankSet& others) const;
   void add(const RankSet& others);
   void remove(const RankSet& others);
-  [[nodiscard]] std::span<const Run> runs() const { return runs_; }
+  [[nodiscard]] std::span<const Run> runs() const {
+    if (!many_.empty()) return many_;
+    return {&only_, only_ == kNone ? size_t{0} : size_t{1}};
+  }
   [[nodiscard]] std::vector<Rank> ranks() const;  // ascending
 
   template <class F>
   void for_each(const F& f) const {
-    for (const Run& run : runs_)
+    for (const Run& run : runs())
       for (Rank rank = run.first; rank <= run.last; ++rank) f(rank);
   }
 
   bool operator==(const RankSet&) const = default;
 
  private:
-  std::vector<Run> runs_;  // ascending, with a gap between each two
+  static constexpr Run kNone{0, -1};
+
+  explicit RankSet(std::vector<Run>&& runs);
+  Run& last_run() { return many_.empty() ? only_ : many_.back(); }  // not of an empty set
+
+  // Most sets are one run, which is kept here and needs no memory of its own.
+  Run only_ = kNone;
+  std::vector<Run> many_;  // two and more, ascending, with a gap between each two; only_ is kNone then
 };
 
 void put_ranks(ByteWriter& writer, const RankSet& ranks);

@@ -26,9 +26,15 @@ class Rounds {
   };
   // planner: of rank 0; outlives this object.
   Rounds(CoordinatorOptions coordinator, Options options, Planner& planner)
-      : options_(options), coordinator_(std::move(coordinator)), planner_(planner) {}
+      : options_(options),
+        world_size_(coordinator.world_size),
+        coordinator_(std::move(coordinator)),
+        planner_(planner) {}
 
-  // Requests that each of these ranks has made. plans_begun: how many plans it had seen begin then.
+  // Requests that each of these ranks has made. plans_begun: how many plans it had seen begin then. Ranks
+  // that have made the very same object (RequestReader) count as one: with a thousand ranks the tensors of a
+  // step are then looked up once and not for each message. While a timeline is on, each counts by itself.
+  // trace outlives this object.
   void submitted(const RankSet& from, int64_t plans_begun, const SharedRequests& requests, Nanos now,
                  TraceSink* trace);
   void submitted(const RankSet& from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
@@ -51,15 +57,32 @@ class Rounds {
   [[nodiscard]] Nanos next_round() const { return next_round_; }
   [[nodiscard]] Nanos next_stall_check() const { return next_stall_check_; }
   // As Coordinator.
-  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const {
+  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) {
+    pass_on_held();
     return coordinator_.waiting_longer_than(age, now);
   }
-  [[nodiscard]] std::string pending_summary() const { return coordinator_.pending_summary(); }
+  [[nodiscard]] std::string pending_summary() {
+    pass_on_held();
+    return coordinator_.pending_summary();
+  }
 
  private:
+  // What ranks have submitted in the same words, one after the other, and the coordinator has not seen yet.
+  struct Held {
+    RankSet from;
+    int64_t plans_begun = 0;
+    SharedRequests requests;  // null: nothing
+    Nanos at = 0;             // when the first of them did
+    TraceSink* trace = nullptr;
+  };
+
+  void pass_on_held();
+
   Options options_;
+  Rank world_size_;
   Coordinator coordinator_;
   Planner& planner_;
+  Held held_;
   Nanos next_round_ = 0;
   Nanos next_stall_check_ = 0;
 };
