@@ -5,9 +5,13 @@
 
 Each host is an sshd of its own on 127.0.0.x, with throw-away keys, so a login costs what it costs, and this
 machine computes for both of its ends: on real hosts, the logins of a level run beside one another. A rank
-calls init, sums 4 bytes over all ranks, and ends. `cpu_s` is what `rueda run` and the ssh that it has started
-have computed, `descriptors` what `rueda run` held when all ranks had started. `start_s` ends when the last
-rank's process runs, `whole_s` with the job. OpenSSH must be installed. RUEDA_BIN selects another build.
+calls init, sums 4 bytes over all ranks a few times, and ends. `cpu_s` is what `rueda run` and the ssh that it
+has started have computed, `run_fds` the descriptors that `rueda run` held when all ranks had started.
+`start_s` ends when the last rank's process runs, `whole_s` with the job. Of the slowest rank are `first_ms`,
+the first sum, for which connections come up, and `next_ms`, the median of four more; `rank_fds` are the most
+descriptors that a rank held. Hundreds of ranks share the cores of one machine here: an answer may take longer
+than RUEDA_PEER_TIMEOUT_SECONDS allows, which the bench therefore sets to 300. OpenSSH must be installed.
+RUEDA_BIN and RUEDA_LIBRARY select another build.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Dict
 
@@ -31,7 +36,8 @@ from ssh_hosts import IS_INSTALLED, ssh_hosts  # noqa: E402
 
 IS_RANK = "RUEDA_BENCH_LAUNCH_TREE"
 MOST_HOSTS = 250  # 127.0.0.2 and on
-COLUMNS = ("hosts", "ranks", "fan_out", "start_s", "whole_s", "cpu_s", "descriptors")
+COLUMNS = "hosts ranks fan_out start_s whole_s cpu_s run_fds first_ms next_ms rank_fds".split()
+NEXT = 4  # sums after the first
 
 
 def run_rank() -> None:
@@ -41,8 +47,8 @@ def run_rank() -> None:
     print("up", flush=True)
     if core.init(None) != core.OK:
         raise SystemExit(f"launch_tree: {core.last_error()}")
-    allreduce(core, b"small")
-    print("over", flush=True)
+    took = [1e3 * allreduce(core, b"small") for _ in range(1 + NEXT)]
+    print("over", took[0], median(took[1:]), len(os.listdir("/proc/self/fd")), flush=True)
     core.shutdown()
 
 
@@ -52,17 +58,19 @@ def measure(client: Path, hosts: int, ranks: int, fan_out: int) -> Dict[str, flo
     names = ",".join(f"h{i + 1}:{share + (i < more)}" for i in range(hosts))
     options = ["-F", str(client), "--ssh-fan-out", str(fan_out), "--start-timeout", "300", "--no-prefix"]
     command = [rueda(), "run", "-np", str(ranks), "-H", names, *options, sys.executable, __file__]
-    environment = {**os.environ, IS_RANK: "1"}
+    environment = {"RUEDA_PEER_TIMEOUT_SECONDS": "300", **os.environ, IS_RANK: "1"}
     began = time.monotonic()
     process = Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, text=True)
     assert process.stdout is not None
     seen = {"up": 0, "over": 0}
     started_s, descriptors = 0.0, 0
+    worst = [0.0, 0.0, 0.0]  # of the ranks
     try:
         for line in process.stdout:
-            word = line.strip()
+            word, *numbers = line.split() or [""]
             if word not in seen:
                 continue
+            worst = [max(one) for one in zip(worst, map(float, numbers))] if numbers else worst
             seen[word] += 1
             if word == "up" and seen["up"] == ranks:
                 started_s = time.monotonic() - began
@@ -84,7 +92,10 @@ def measure(client: Path, hosts: int, ranks: int, fan_out: int) -> Dict[str, flo
         "start_s": started_s,
         "whole_s": whole_s,
         "cpu_s": usage.ru_utime + usage.ru_stime,
-        "descriptors": descriptors,
+        "run_fds": descriptors,
+        "first_ms": worst[0],
+        "next_ms": worst[1],
+        "rank_fds": worst[2],
     }
 
 
@@ -102,14 +113,14 @@ def main() -> None:
     if not IS_INSTALLED:
         raise SystemExit("launch_tree: OpenSSH's sshd is not installed")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no sshd is left
-    print(" ".join(f"{name:>12}" for name in COLUMNS), flush=True)
+    print(" ".join(f"{name:>9}" for name in COLUMNS), flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="rueda-bench-tree-") as folder,
         ssh_hosts(Path(folder), arguments.hosts) as client,
     ):
         for word in arguments.fan_outs.split(","):
             row = measure(client, arguments.hosts, arguments.ranks, int(word))
-            print(" ".join(f"{round(row[name], 3):>12}" for name in COLUMNS), flush=True)
+            print(" ".join(f"{round(row[name], 2):>9}" for name in COLUMNS), flush=True)
     return None
 
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "../sanitizers.h"
 #include "rueda/schedule/blocks.h"
@@ -251,10 +252,29 @@ TEST(schedule_literature, two_level_algorithms_cross_between_hosts_once_per_host
   };
   EXPECT_EQ(crossing(Collective::kAllreduce, "two_level"), 4 * (2 * 3 * kBytes / 4));
   EXPECT_EQ(crossing(Collective::kAllreduce, "direct"), 4 * 4 * (2 * 3 * kBytes / 4));
+  EXPECT_EQ(crossing(Collective::kAllreduce, "two_level_doubling"), 4 * 2 * kBytes);
   EXPECT_EQ(crossing(Collective::kReducescatter, "two_level"), 4 * (3 * kBytes / 4));
   EXPECT_EQ(crossing(Collective::kAllgather, "two_level"), 3 * kBytes);
   EXPECT_EQ(crossing(Collective::kBroadcast, "two_level"), 3 * kBytes);
   EXPECT_EQ(crossing(Collective::kBroadcast, "chain"), 3 * kBytes);
+}
+
+// With 1,000 ranks, an exchange of all with all needs 1,000 connections for each.
+TEST(TwoLevelDoubling, lets_a_rank_talk_to_its_entry_and_an_entry_to_few_others) {
+  const Algorithm& algorithm = *find_algorithm(Collective::kAllreduce, "two_level_doubling");
+  for (const int32_t hosts : {2, 5, 16, 20, 125}) {
+    const Topology topology = Topology::regular(hosts, 8);
+    const Spec spec = spec_of(Collective::kAllreduce, topology.size(), 1);
+    const std::string_view chosen = choose(spec, topology, "").value().algorithm->name;
+    EXPECT_TRUE(hosts < 16 || chosen == algorithm.name) << chosen << " between " << hosts;
+    for (Rank rank = 0; rank < topology.size(); ++rank) {
+      std::set<Rank> peers;
+      for (const Step& step : algorithm.build(spec, topology, rank).steps)
+        if (is_message(step)) peers.insert(step.peer);
+      const auto most = static_cast<size_t>(rank % 8 == 0 ? 7 + ceil_log2(hosts) : 1);
+      EXPECT_LE(peers.size(), most) << rank << " on " << hosts << " hosts";
+    }
+  }
 }
 
 }  // namespace

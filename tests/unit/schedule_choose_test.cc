@@ -100,7 +100,7 @@ TEST(schedule_choose, a_forced_name_that_does_not_exist_falls_back_and_says_so) 
 TEST(schedule_choose, the_reason_lists_every_candidate_with_its_cost) {
   const auto reason = explain(allreduce_of(1000), Topology::regular(2, 2), "");
   ASSERT_TRUE(reason.is_ok());
-  for (const char* name : {"direct: ", "flat_gather: ", "two_level: "})
+  for (const char* name : {"direct: ", "flat_gather: ", "two_level: ", "two_level_doubling: "})
     EXPECT_THAT(reason.value(), HasSubstr(name));
   EXPECT_THAT(reason.value(), HasSubstr(" us"));
 }

@@ -8,6 +8,7 @@ namespace rueda::schedule {
 extern const Algorithm kAllreduceDirect;
 extern const Algorithm kAllreduceFlatGather;
 extern const Algorithm kAllreduceTwoLevel;
+extern const Algorithm kAllreduceTwoLevelDoubling;
 extern const Algorithm kAllreduceRing;
 extern const Algorithm kAllreduceRecursiveDoubling;
 extern const Algorithm kAllreduceHalvingDoubling;

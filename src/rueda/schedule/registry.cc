@@ -11,6 +11,7 @@ std::span<const Algorithm> algorithms() {
       kAllreduceDirect,
       kAllreduceFlatGather,
       kAllreduceTwoLevel,
+      kAllreduceTwoLevelDoubling,
       kAllreduceRing,
       kAllreduceRecursiveDoubling,
       kAllreduceHalvingDoubling,

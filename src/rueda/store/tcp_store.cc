@@ -202,8 +202,7 @@ class TcpStore final : public Store {
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
-        HandshakeOutcome refused{};
-        Result<UniqueFd> fd = dial_once(site_, kOwnChannel, deadline, refused);
+        Result<UniqueFd> fd = dial_again(deadline);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
         way_ = Way::kDirect;
@@ -216,6 +215,15 @@ class TcpStore final : public Store {
       if (last.code != Code::kPeerLost || command.op == Op::kAdd) break;
     }
     return lost(command, last);
+  }
+
+  // Until the deadline, since a store that a thousand ranks ask at once may take longer than one attempt.
+  Result<UniqueFd> dial_again(Deadline deadline) {
+    while (true) {
+      HandshakeOutcome refused{};
+      Result<UniqueFd> fd = dial_once(site_, kOwnChannel, deadline, refused);
+      if (fd.is_ok() || fd.status().code != Code::kTimeout || deadline.is_past()) return fd;
+    }
   }
 
   [[nodiscard]] Status lost(const Command& command, const Status& why) const {
