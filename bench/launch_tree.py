@@ -8,10 +8,11 @@ machine computes for both of its ends: on real hosts, the logins of a level run 
 calls init, sums 4 bytes over all ranks a few times, and ends. `cpu_s` is what `rueda run` and the ssh that it
 has started have computed, `run_fds` the descriptors that `rueda run` held when all ranks had started.
 `start_s` ends when the last rank's process runs, `whole_s` with the job. Of the slowest rank are `first_ms`,
-the first sum, for which connections come up, and `next_ms`, the median of four more; `rank_fds` are the most
-descriptors that a rank held. Hundreds of ranks share the cores of one machine here: an answer may take longer
-than RUEDA_PEER_TIMEOUT_SECONDS allows, which the bench therefore sets to 300. OpenSSH must be installed.
-RUEDA_BIN and RUEDA_LIBRARY select another build.
+the first sum, for which connections come up, and `next_ms`, the median of four more; `rank_fds` is the median
+of the descriptors that ranks held (one holds a socket more for each other rank here, as all hosts are one
+machine and share its relay to the store). Hundreds of ranks share the cores of one machine here: an answer
+may take longer than RUEDA_PEER_TIMEOUT_SECONDS allows, which the bench therefore sets to 300. OpenSSH must be
+installed. RUEDA_BIN and RUEDA_LIBRARY select another build.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import time
 from pathlib import Path
 from statistics import median
 from subprocess import DEVNULL, PIPE, Popen
-from typing import Dict
+from typing import Dict, List
 
 from init import allreduce, rueda
 
@@ -36,7 +37,9 @@ from ssh_hosts import IS_INSTALLED, ssh_hosts  # noqa: E402
 
 IS_RANK = "RUEDA_BENCH_LAUNCH_TREE"
 MOST_HOSTS = 250  # 127.0.0.2 and on
-COLUMNS = "hosts ranks fan_out start_s whole_s cpu_s run_fds first_ms next_ms rank_fds".split()
+JOB = ("hosts", "ranks", "fan_out")
+FIGURES = ("start_s", "whole_s", "cpu_s", "run_fds", "first_ms", "next_ms", "rank_fds")
+COLUMNS = (*JOB, *FIGURES)
 NEXT = 4  # sums after the first
 
 
@@ -63,18 +66,19 @@ def measure(client: Path, hosts: int, ranks: int, fan_out: int) -> Dict[str, flo
     process = Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, text=True)
     assert process.stdout is not None
     seen = {"up": 0, "over": 0}
-    started_s, descriptors = 0.0, 0
-    worst = [0.0, 0.0, 0.0]  # of the ranks
+    started_s, run_fds = 0.0, 0
+    told: List[List[float]] = []  # by each rank at its end
     try:
         for line in process.stdout:
             word, *numbers = line.split() or [""]
             if word not in seen:
                 continue
-            worst = [max(one) for one in zip(worst, map(float, numbers))] if numbers else worst
+            if numbers:
+                told.append([float(number) for number in numbers])
             seen[word] += 1
             if word == "up" and seen["up"] == ranks:
                 started_s = time.monotonic() - began
-                descriptors = len(os.listdir(f"/proc/{process.pid}/fd"))
+                run_fds = len(os.listdir(f"/proc/{process.pid}/fd"))
     except BaseException:
         process.terminate()
         process.wait(30)
@@ -92,10 +96,10 @@ def measure(client: Path, hosts: int, ranks: int, fan_out: int) -> Dict[str, flo
         "start_s": started_s,
         "whole_s": whole_s,
         "cpu_s": usage.ru_utime + usage.ru_stime,
-        "run_fds": descriptors,
-        "first_ms": worst[0],
-        "next_ms": worst[1],
-        "rank_fds": worst[2],
+        "run_fds": run_fds,
+        "first_ms": max(first for first, _, _ in told),
+        "next_ms": max(later for _, later, _ in told),
+        "rank_fds": median(descriptors for _, _, descriptors in told),
     }
 
 

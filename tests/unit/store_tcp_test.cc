@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "rueda/base/sleep.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/messages.h"
 #include "rueda/store/socket.h"
@@ -139,6 +140,24 @@ TEST_F(StoreTcp, a_connection_broken_between_commands_is_made_again) {
   start(port);
   ASSERT_TRUE(store->set("key", "after", soon()).is_ok());
   EXPECT_EQ(store->add("counter", 1, soon()).value(), 1);
+}
+
+// An attempt lasts 5 s. A server that a thousand ranks ask at once may need longer.
+TEST_F(StoreTcp, a_server_that_lets_an_attempt_pass_is_dialled_again) {
+  const auto store = open();
+  const int port = server_->port();
+  server_.reset();
+  UniqueFd listener = listen_on("127.0.0.1", port).value();
+  UniqueFd silent;
+  std::thread serving([&] {
+    for (const Deadline end = soon(); !silent.is_open() && !end.is_past(); sleep_for(kMillisecond))
+      silent = accept_caller(listener.get());
+    listener.reset();
+    start(port);
+  });
+  EXPECT_TRUE(store->set("key", "late", soon()).is_ok());
+  serving.join();
+  EXPECT_EQ(open()->try_get("key", soon()).value(), "late");
 }
 
 TEST_F(StoreTcp, a_get_under_way_fails_when_the_server_ends) {
