@@ -9,10 +9,10 @@ calls init, sums 4 bytes over all ranks a few times, and ends. `cpu_s` is what `
 has started have computed, `run_fds` the descriptors that `rueda run` held when all ranks had started.
 `start_s` ends when the last rank's process runs, `whole_s` with the job. Of the slowest rank are `first_ms`,
 the first sum, for which connections come up, and `next_ms`, the median of four more; `rank_fds` is the median
-of the descriptors that ranks held (one holds a socket more for each other rank here, as all hosts are one
-machine and share its relay to the store). Hundreds of ranks share the cores of one machine here: an answer
-may take longer than RUEDA_PEER_TIMEOUT_SECONDS allows, which the bench therefore sets to 300. OpenSSH must be
-installed. RUEDA_BIN and RUEDA_LIBRARY select another build.
+of the descriptors that ranks held and `most_fds` the most of a rank: one holds a socket more for each other
+rank here, as all hosts are one machine and share its relay to the store. Hundreds of ranks share the cores of
+one machine here: an answer may take longer than RUEDA_PEER_TIMEOUT_SECONDS allows, which the bench therefore
+sets to 300. OpenSSH must be installed. RUEDA_BIN and RUEDA_LIBRARY select another build.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ssh_hosts import IS_INSTALLED, ssh_hosts  # noqa: E402
 IS_RANK = "RUEDA_BENCH_LAUNCH_TREE"
 MOST_HOSTS = 250  # 127.0.0.2 and on
 JOB = ("hosts", "ranks", "fan_out")
-FIGURES = ("start_s", "whole_s", "cpu_s", "run_fds", "first_ms", "next_ms", "rank_fds")
+FIGURES = ("start_s", "whole_s", "cpu_s", "run_fds", "first_ms", "next_ms", "rank_fds", "most_fds")
 COLUMNS = (*JOB, *FIGURES)
 NEXT = 4  # sums after the first
 
@@ -100,6 +100,7 @@ def measure(client: Path, hosts: int, ranks: int, fan_out: int) -> Dict[str, flo
         "first_ms": max(first for first, _, _ in told),
         "next_ms": max(later for _, later, _ in told),
         "rank_fds": median(descriptors for _, _, descriptors in told),
+        "most_fds": max(descriptors for _, _, descriptors in told),
     }
 
 

@@ -79,6 +79,8 @@ class Job {
     for (StartedCall& call : result_.last_calls)
       for (size_t& tensor : call.which) tensor = piece_of_[tensor];
     result_.use = calls_.use();
+    for (const auto& [name, calls] : before_counting_)
+      if ((result_.use.algorithms[name] -= calls) == 0) result_.use.algorithms.erase(name);
     result_.plans_begun = engines_.plans_begun();
     result_.tuned = engines_.take_tuner_news();
     result_.way = engines_.best_way();
@@ -100,6 +102,8 @@ class Job {
   [[nodiscard]] double slower(Rank rank) const { return options_.slower[rank][loops_[rank].step]; }
 
   void begin_step(Rank rank) {
+    if (rank == 0 && std::ssize(result_.steps[0]) == options_.counted_from)
+      before_counting_ = calls_.use().algorithms;
     result_.steps[rank].push_back({.began = agenda_.now()});
     if (!program_.cross_step) return begin_backward(rank, agenda_.now());
     loops_[rank].next = program_.gradients.size();
@@ -207,6 +211,7 @@ class Job {
   std::vector<size_t> first_of_, piece_of_;  // [piece], [tensor]
   Engines engines_;
   std::vector<Loop> loops_;  // [rank]
+  std::map<std::string, int64_t> before_counting_;  // calls by algorithm
   Rank finished_ = 0;
   bool is_tick_ = false;
   JobResult result_;

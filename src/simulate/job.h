@@ -15,6 +15,7 @@ namespace rueda::simulate {
 struct JobOptions {
   EngineOptions engine;
   int steps = 1;
+  int counted_from = 0;                     // the step from which on algorithms are counted
   Nanos submit = 2'000;                     // of the training thread, for each tensor
   Nanos wake = 30'000;                      // from the end of the last call until the training thread goes on
   std::vector<std::vector<double>> slower;  // [rank][step] how many times as long it computes

@@ -187,6 +187,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   const int warm_up = one.warm_up();
   engine.tuner = tuner_of(one, layout, engine);
   options.steps = warm_up + steps;
+  options.counted_from = warm_up;
   options.submit = static_cast<Nanos>(costs.submit_us * 1e3);
   options.wake = static_cast<Nanos>(costs.wake_us * 1e3);
   options.slower = slowness_of(one, layout, causes, options.steps);

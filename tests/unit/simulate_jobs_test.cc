@@ -85,6 +85,9 @@ TEST(simulate_jobs, what_was_found_by_tuning_stays_in_the_steps_that_count_and_i
   EXPECT_TRUE(std::ranges::any_of(row.tuned, [](const control::Tuner::News& one) { return one.is_better; }));
   EXPECT_LT(row.step_ms, 0.99 * before.step_ms);
   EXPECT_EQ(row.calls, std::round(row.calls)) << "all steps have the same";
+  int64_t counted = 0;
+  for (const auto& [name, calls] : row.algorithms) counted += calls;
+  EXPECT_EQ(counted, static_cast<int64_t>(row.calls) * request.steps) << "none of warm-up and tuning";
   const Losses& lost = row.losses;
   EXPECT_NEAR(lost.links_ms + lost.hosts_ms + lost.jitter_ms + lost.slowdown_ms, row.step_ms - row.compute_ms,
               0.01 * row.step_ms);

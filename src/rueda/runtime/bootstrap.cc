@@ -193,6 +193,11 @@ Status with_refused_caller(Status why, RendezvousPoint& point) {
   return why;
 }
 
+// The store's process is that of rank 0: nobody else serves one over the network.
+bool does_rank_0_serve(const store::World& world) {
+  return !world.is_store_served && !world.is_elastic && !world.url.starts_with("file:");
+}
+
 // One init exchange. Empty if another one has superseded it.
 Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) {
   const store::World& world = start.world;
@@ -212,6 +217,7 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   exchange.watch(point.interruption());
   const store::StoreServer* const server = point.rendezvous().server.get();
   if (server != nullptr && !world.is_elastic) exchange.heed(*server, start.began);
+  if (does_rank_0_serve(world) && server == nullptr) exchange.depend_on_rank_0();
   exchange.tell(point.wait());
   // Freed after a failure, so that a rank that has run out of descriptors can still report it through
   // a file store.

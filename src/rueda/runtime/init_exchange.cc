@@ -404,6 +404,11 @@ Status InitExchange::settle(const Status& mine) {
   }
   const Result<int64_t> order = store_.add(prefix_ + "failures", 1, Deadline::after(kTell));
   if (is_told_) return mine;
+  // Whoever gave up because of that closed its connections too, and is not the cause.
+  if (is_store_of_rank_0_ && order.status().code == Code::kPeerLost && mine.code == Code::kPeerLost)
+    return {
+        Code::kPeerLost,
+        "rank 0, which serves the store of this init, has ended; its output may say why. Here: " + mine.why};
   if (order.is_ok() && order.value() > 1) {
     const Result<std::string> first = store_.get(prefix_ + "failed", Deadline::after(kTell));
     if (first.is_ok()) return echo_of(first.value());

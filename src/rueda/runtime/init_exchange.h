@@ -131,6 +131,8 @@ class InitExchange {
     server_ = &server;
     began_ = began;
   }
+  // The store ends with rank 0. Not of rank 0 itself.
+  void depend_on_rank_0() { is_store_of_rank_0_ = true; }
   // Tells it who is missing, while this exchange gathers.
   void tell(InitWait& wait) {
     wait_ = &wait;
@@ -178,6 +180,7 @@ class InitExchange {
   Nanos return_time_;
   Nanos return_deadline_;
   store::Interrupted is_interrupted_;
+  bool is_store_of_rank_0_ = false;
   const store::StoreServer* server_ = nullptr;
   Nanos began_ = 0;
   InitWait* wait_ = nullptr;
