@@ -210,7 +210,7 @@ class Job {
   std::vector<Exchanged> tensors_;
   std::vector<size_t> first_of_, piece_of_;  // [piece], [tensor]
   Engines engines_;
-  std::vector<Loop> loops_;  // [rank]
+  std::vector<Loop> loops_;                         // [rank]
   std::map<std::string, int64_t> before_counting_;  // calls by algorithm
   Rank finished_ = 0;
   bool is_tick_ = false;

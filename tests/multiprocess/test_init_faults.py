@@ -161,7 +161,7 @@ def test_a_rank_that_dies_while_ranks_connect_is_named_without_a_launcher(
         assert number == rank or f"rank {rank} (host b, pid " in one.cause, one
 
 
-# Those below a leader hear nothing of rank 0 but that their leader has closed its connection, because it gives
+# Those below a leader hear nothing of rank 0 but that their leader has closed its connection, since it gives
 # up; and the store, in which it would say why, has ended with rank 0.
 @pytest.mark.parametrize("call", ["sendmsg", "recvmsg"])
 def test_rank_0_that_dies_in_init_with_its_store_is_named_on_every_rank(shim: str, call: str) -> None:
@@ -170,4 +170,5 @@ def test_rank_0_that_dies_in_init_with_its_store_is_named_on_every_rank(shim: st
     ended = run_by_hand("aabbcc", shim, {0: fault}, store=url, RUEDA_START_TIMEOUT=ENOUGH)
     assert ended[0].status == -signal.SIGKILL, ended
     for one in ended[1:]:
-        assert one.status == 1 and "rank 0, which serves the store of this init, has ended" in one.cause, one
+        assert one.status == 1, one
+        assert "rank 0, which serves the store of this init, has ended" in one.cause, one
