@@ -96,11 +96,13 @@ class Job:
 
     def await_said(self, rank: int, what: str, limit_s: float = LIMIT_S) -> Dict[str, Any]:
         deadline = time.monotonic() + limit_s
-        while not (records := self.said(rank, what)):
-            self.nursery.listen(0.005)
-            if self.pids[rank] in self.nursery.ends or time.monotonic() > deadline:
+        while True:
+            is_last = self.pids[rank] in self.nursery.ends or time.monotonic() > deadline
+            if records := self.said(rank, what):  # asked after that: it may say so and end at once
+                return records[0]
+            if is_last:
                 raise AssertionError(f"rank {rank} never said '{what}'\n{self.everything()}")
-        return records[0]
+            self.nursery.listen(0.005)
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> float:
         """When."""

@@ -130,7 +130,10 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--hosts", "2", "--cluster", "x"], "--cluster and --hosts both say"),
         (["--hosts", "2", "--algorithm", "foo"], "--algorithm: foo is none of "),
         (["--hosts", "2", "--algorithm", "adasum"], "adasum is none of direct, "),
-        (["--hosts", "2", "--algorithm", "encoded"], "ring, two_level, which sum the gradients of a model"),
+        (
+            ["--hosts", "2", "--algorithm", "encoded"],
+            "two_level_doubling, which sum the gradients of a model",
+        ),
         (["--hosts", "2", "--algorithm", ""], "--algorithm: nothing is given"),
         (["--hosts", "2", "--latency", "nan"], "--latency: nan is not a number from 0 to 1000000"),
         (["--hosts", "2", "--step-noise", "nan"], "--step-noise: nan is not a number from 0 to 0.99"),
