@@ -1,7 +1,6 @@
 #include "rueda/control/relay.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "rueda/control/message_types.h"
@@ -256,7 +255,7 @@ std::vector<Parcel> Relay::due(Nanos now) {
 }
 
 Nanos Relay::next_event() const {
-  Nanos next = std::numeric_limits<Nanos>::max();
+  Nanos next = kLongestTime;
   for (const auto& [child, queue] : queues_)
     if (!queue.empty()) next = std::min(next, queue.front().since + options_.patience);
   if (!facts_.empty()) next = std::min(next, facts_since_ + options_.patience);

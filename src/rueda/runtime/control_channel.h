@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <optional>
 #include <span>
 
@@ -46,9 +45,7 @@ class ControlChannel {
   }
   // Sends what is ready to go up; at every turn.
   void send_due(Nanos now);
-  [[nodiscard]] Nanos next_event() const {
-    return relay_ ? relay_->next_event() : std::numeric_limits<Nanos>::max();
-  }
+  [[nodiscard]] Nanos next_event() const { return relay_ ? relay_->next_event() : kLongestTime; }
 
   [[nodiscard]] bool has_unsent() const { return links_ != nullptr && links_->has_unsent_control(); }
   // Returns when everything is sent, or when the time is over. on_data: as in Links::progress().
