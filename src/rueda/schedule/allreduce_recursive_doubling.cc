@@ -4,8 +4,7 @@
 // canonical one if every rank has its own host.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/hypercube.h"
-#include "rueda/schedule/reduction_order.h"
+#include "rueda/schedule/doubling.h"
 
 namespace rueda::schedule {
 namespace allreduce_recursive_doubling {
@@ -22,41 +21,11 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
-  const Hypercube cube(topology.size());
-  const Slice in = input(0, spec.count);
-  const Slice out = output(0, spec.count);
-  if (cube.folds_in(me)) {
-    builder.send(me + 1, in);
-    builder.recv(me + 1, out);
-    return builder.take("recursive_doubling");
-  }
-  // Two sums alternate: one is sent while the other is computed. The output is written last, because it may
-  // be the memory of the input.
-  const int64_t need = topology.size() > 1 ? spec.count : 0;
-  const Slice sums[2] = {builder.scratch(need), builder.scratch(need)};
-  const Slice theirs = builder.scratch(is_commutative(spec.op) ? 0 : need);
-  int32_t made = 0;
-  Slice current = in;
-  if (cube.takes_one_in(me)) {
-    const CombineTarget where{.to = sums[made++ % 2], .recv_slice = theirs};
-    current = combine(builder, spec.op, from_peer(me - 1, WireType::kElement), mine(in), where).own;
-  }
-  const int32_t corner = cube.corner_of(me);
-  for (int32_t distance = 1; distance < cube.size; distance *= 2) {
-    const int32_t other = corner ^ distance;
-    const Rank peer = cube.rank_at(other);
-    const bool is_raw = distance == 1 && !cube.takes_one_in(peer);
-    const WireType wire = is_raw ? WireType::kElement : WireType::kAccumulator;
-    const CombineTarget where{.to = sums[made++ % 2], .recv_slice = theirs};
-    builder.send(peer, current);
-    const Operand own = mine(current);
-    const Operand got = from_peer(peer, wire);
-    current = (corner < other ? combine(builder, spec.op, own, got, where)
-                              : combine(builder, spec.op, got, own, where))
-                  .own;
-  }
-  builder.deliver(out, current);
-  if (cube.takes_one_in(me)) builder.send(me - 1, out);
+  const Doubling among{.places = topology.size(),
+                       .me = me,
+                       .rank_of = [](Rank place) { return place; },
+                       .wire_of = [](Rank) { return WireType::kElement; }};
+  exchange_sums(builder, spec.op, among, input(0, spec.count), output(0, spec.count));
   return builder.take("recursive_doubling");
 }
 

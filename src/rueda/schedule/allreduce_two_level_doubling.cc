@@ -10,7 +10,7 @@
 
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/hypercube.h"
+#include "rueda/schedule/doubling.h"
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
@@ -47,8 +47,7 @@ class Hosts {
         me_(me),
         here_(topology.host_of[me]),
         hosts_(topology.members()),
-        blocks_(Blocks::even(spec.count, largest_host(topology), spec.dtype)),
-        cube_(static_cast<Rank>(hosts_.size())) {}
+        blocks_(Blocks::even(spec.count, largest_host(topology), spec.dtype)) {}
 
   void build() {
     contribute();
@@ -84,37 +83,12 @@ class Hosts {
   }
 
   void sum(int32_t block) {
-    const int64_t count = blocks_.count(block);
-    if (count == 0) return;
-    Slice current = sum_of_host(block);
-    if (cube_.folds_in(here_)) {
-      builder_.send(entry(here_ + 1, block), current);
-      builder_.recv(entry(here_ + 1, block), out(block));
-      return;
-    }
-    // Two sums alternate: one is sent while the other is computed.
-    const Slice sums[2] = {builder_.scratch(count), builder_.scratch(count)};
-    const Slice theirs = builder_.scratch(is_commutative(spec_.op) ? 0 : count);
-    int32_t made = 0;
-    const auto add = [&](Rank host, WireType wire, bool is_before_mine) {
-      const CombineTarget where{.to = sums[made++ % 2], .recv_slice = theirs};
-      const Operand got = from_peer(entry(host, block), wire);
-      const Operand own = mine(current);
-      current = (is_before_mine ? combine(builder_, spec_.op, got, own, where)
-                                : combine(builder_, spec_.op, own, got, where))
-                    .own;
-    };
-    if (cube_.takes_one_in(here_)) add(here_ - 1, first_wire(here_ - 1), true);
-    const int32_t corner = cube_.corner_of(here_);
-    for (int32_t distance = 1; distance < cube_.size; distance *= 2) {
-      const int32_t other = corner ^ distance;
-      const Rank host = cube_.rank_at(other);
-      const bool is_first = distance == 1 && !cube_.takes_one_in(host);
-      builder_.send(entry(host, block), current);
-      add(host, is_first ? first_wire(host) : WireType::kAccumulator, other < corner);
-    }
-    builder_.deliver(out(block), current);
-    if (cube_.takes_one_in(here_)) builder_.send(entry(here_ - 1, block), out(block));
+    if (blocks_.count(block) == 0) return;
+    const Doubling among{.places = static_cast<Rank>(hosts_.size()),
+                         .me = here_,
+                         .rank_of = [this, block](Rank host) { return entry(host, block); },
+                         .wire_of = [this](Rank host) { return first_wire(host); }};
+    exchange_sums(builder_, spec_.op, among, sum_of_host(block), out(block));
   }
 
   void share() {
@@ -135,7 +109,6 @@ class Hosts {
   Rank here_;  // my host
   std::vector<std::vector<Rank>> hosts_;
   Blocks blocks_;
-  Hypercube cube_;  // of hosts
 };
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
