@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "rueda/base/sleep.h"
 #include "rueda/runtime/init_exchange.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/entries.h"
@@ -153,6 +154,28 @@ TEST(InitExchange, a_rank_that_told_its_failure_and_ended_is_quoted) {
   ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
   std::vector<PeerInfo> all;
   EXPECT_EQ(zero.gather(all).why, "another rank could not initialize: rank 1: no memory.");
+}
+
+// No channel is closed and no launcher tells of it, as long as this rank waits for rank 0 to connect.
+TEST(InitExchange, rank_0_that_ends_with_its_store_is_named_while_ranks_connect) {
+  const Secret secret = make_secret().value();
+  std::unique_ptr<store::StoreServer> server =
+      store::serve_store("127.0.0.1", 0, "job", secret, "1.0").value();
+  const std::unique_ptr<store::Store> store =
+      store::open_tcp_store("127.0.0.1", server->port(), "job", secret, "1.0", soon()).value();
+  InitExchange exchange(*store, 1, 1, 2, soon());
+  exchange.depend_on_rank_0();
+  EXPECT_TRUE(exchange.interrupted().is_ok());
+  server.reset();
+  const Deadline deadline = Deadline::after(60 * kSecond);
+  Status found;
+  while (found.is_ok() && !deadline.is_past()) {
+    found = exchange.interrupted();
+    sleep_for(10 * kMillisecond);
+  }
+  EXPECT_EQ(found.code, Code::kPeerLost);
+  EXPECT_THAT(found.why, HasSubstr("rank 0, which serves the store of this init, has ended"));
+  EXPECT_EQ(exchange.settle(found).why, found.why);
 }
 
 TEST(InitExchange, every_rank_reports_the_failure_that_was_told_first) {

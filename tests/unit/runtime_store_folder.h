@@ -8,7 +8,7 @@
 #include <string>
 
 #include "rueda/base/handshake.h"
-#include "rueda/runtime/init_exchange.h"
+#include "rueda/runtime/rendezvous_point.h"
 
 namespace rueda::runtime {
 

@@ -12,7 +12,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/memory/arena.h"
-#include "rueda/runtime/init_exchange.h"
+#include "rueda/runtime/rendezvous_point.h"
 #include "rueda/runtime/session.h"
 #include "rueda/store/world.h"
 

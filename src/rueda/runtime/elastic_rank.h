@@ -8,7 +8,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/members/member_views.h"
 #include "rueda/membership/member.h"
-#include "rueda/runtime/init_exchange.h"
+#include "rueda/runtime/rendezvous_point.h"
 #include "rueda/store/world.h"
 
 namespace rueda::runtime {

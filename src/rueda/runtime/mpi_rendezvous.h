@@ -8,7 +8,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/config.h"
 #include "rueda/base/status.h"
-#include "rueda/runtime/init_exchange.h"
+#include "rueda/runtime/rendezvous_point.h"
 #include "rueda/runtime/session.h"
 #include "rueda/store/world.h"
 
