@@ -164,19 +164,23 @@ Status InitExchange::settle(const Status& mine) {
     if (is_told_) return settle(cause);
     sleep_for(5 * kMillisecond);
   }
-  const Result<int64_t> order = store_.add(prefix_ + "failures", 1, Deadline::after(kInitTell));
-  if (is_told_) return mine;
-  // Whoever gave up because of that closed its connections too, and is not the cause.
-  if (is_store_of_rank_0_ && order.status().code == Code::kPeerLost && mine.code == Code::kPeerLost)
-    return rank_0_has_ended(mine);
-  if (order.is_ok() && order.value() > 1) {
-    const Result<std::string> first = store_.get(failed_key_of(prefix_), Deadline::after(kInitTell));
-    if (first.is_ok()) return echo_of(first.value());
-    return mine;  // the first rank could not tell its failure
+  if (is_told_) {
+    count_reader();
+    return mine;
   }
   const std::string text = "rank " + std::to_string(me_) + ": " + mine.why;
-  log_failure(store_.set(failed_key_of(prefix_), text, Deadline::after(kInitTell)));
-  return mine;
+  const Result<std::string> first =
+      store_.compare_and_set(failed_key_of(prefix_), "", text, Deadline::after(kInitTell));
+  // Whoever gave up because of that closed its connections too, and is not the cause.
+  if (is_store_of_rank_0_ && first.status().code == Code::kPeerLost && mine.code == Code::kPeerLost)
+    return rank_0_has_ended(mine);
+  if (first.is_ok()) count_reader();
+  return first.is_ok() && first.value() != text ? echo_of(first.value()) : mine;
+}
+
+// Rank 0, which serves the store, waits for all of them.
+void InitExchange::count_reader() {
+  log_failure(store_.add(prefix_ + "failures", 1, Deadline::after(kInitTell)).status());
 }
 
 void InitExchange::await_readers(Nanos at_most) {

@@ -88,6 +88,7 @@ class InitExchange {
   Status check_others(Nanos age);            // of the answers, at most
   Status check_store(const Status& answer);  // of the store, to the last look
   Status check_ended(const store::EndedRank& ended);
+  void count_reader();  // of the failure
   Status check_lost();
   void tell_missing();
 
