@@ -4,8 +4,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <string>
+#include <thread>
 
+#include "rueda/base/process.h"
 #include "rueda/store/file_run.h"
 
 namespace rueda::store::file_run_test {
@@ -58,12 +61,21 @@ TEST_F(StoreFileRun, a_rank_that_comes_when_rank_0_has_failed_and_ended_fails_wi
   EXPECT_EQ(failed.code, Code::kUnavailable);
   EXPECT_EQ(failed.why, "another rank could not initialize: rank 0: the last cause");
   EXPECT_EQ(join_file_run(dir, "other", short_wait()).status().code, Code::kTimeout);
+  // Shortly before this process began: this is its cause too, unless another rank 0 comes.
+  const auto shortly_before = std::filesystem::file_time_type::clock::now() -
+                              std::chrono::nanoseconds(process_age()) - std::chrono::seconds(5);
+  std::filesystem::last_write_time(record, shortly_before);
+  EXPECT_EQ(join_file_run(dir, job_, short_wait()).status().why, failed.why);
   // Written before this process began, so by a rank 0 of another day.
   const auto a_year_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24 * 365);
   std::filesystem::last_write_time(record, a_year_ago);
   EXPECT_EQ(join_file_run(dir, job_, short_wait()).status().code, Code::kTimeout);
+  std::filesystem::last_write_time(record, shortly_before);
+  std::future<bool> joined =
+      std::async(std::launch::async, [&] { return join_file_run(dir, job_, soon()).is_ok(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const FileRun next = begin_file_run(dir, job_, soon()).value();
-  EXPECT_TRUE(join_file_run(dir, job_, soon()).is_ok());
+  EXPECT_TRUE(joined.get());
 }
 
 TEST_F(StoreFileRun, a_run_that_ends_takes_its_directory_with_it_and_no_other) {

@@ -25,6 +25,9 @@ constexpr std::string_view kRunPrefix = "run-";
 constexpr const char* kLease = "/lease";
 constexpr const char* kFailureRecord = "/failed";
 constexpr Nanos kAgeError = 20 * kMillisecond;  // the kernel stamps files with the time of its last tick
+// A process that begins within kSameStart after rank 0 has failed was probably started for that run too. It
+// waits for another rank 0, which whoever starts the job again would start as well, for kNextRun.
+constexpr Nanos kSameStart = 10 * kSecond, kNextRun = 20 * kSecond;
 
 std::string current_key(const std::string& job) { return "current run of " + job; }
 
@@ -63,16 +66,24 @@ std::optional<Nanos> age_of(const std::string& path, const std::string& dir) {
   return changed_at(now) - changed_at(then);
 }
 
-// Why the run failed, if it failed while this process existed. Otherwise it may be a run of another day.
-std::optional<std::string> own_failure(const std::string& run_dir, const std::string& dir) {
+struct FailedRun {
+  std::string why;
+  Nanos before = 0;  // how long before this process began it failed; not positive: afterwards
+};
+
+std::optional<FailedRun> read_failure(const std::string& run_dir, const std::string& dir) {
   const std::string path = run_dir + kFailureRecord;
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.is_open()) return std::nullopt;
   std::array<char, 4096> text{};
   const ssize_t size = read(fd.get(), text.data(), text.size());
   const std::optional<Nanos> age = age_of(path, dir);
-  if (size <= 0 || !age || *age + kAgeError > process_age()) return std::nullopt;
-  return std::string(text.data(), static_cast<size_t>(size));
+  if (size <= 0 || !age) return std::nullopt;
+  return FailedRun{std::string(text.data(), static_cast<size_t>(size)), *age + kAgeError - process_age()};
+}
+
+Status failed_there(const std::string& why) {
+  return {Code::kUnavailable, "another rank could not initialize: " + why};
 }
 
 }  // namespace
@@ -121,6 +132,8 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
   Result<std::unique_ptr<Store>> root = open_file_store(dir);
   if (!root.is_ok()) return root.status();
   std::string dismissed;  // the last run that was over
+  std::string probable;   // why it failed, if this process may have been started for it
+  Deadline next_run = Deadline::at(0);
   while (true) {
     const Result<std::string> name = root.value()->try_get(current_key(job), deadline);
     if (!name.is_ok() && name.status().code != Code::kUnavailable) return name.status();
@@ -131,9 +144,12 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
     }
     if (name.is_ok() && name.value().starts_with(kRunPrefix) && name.value() != dismissed) {
       dismissed = name.value();
-      if (const auto why = own_failure(dir + "/" + dismissed, dir))
-        return Status(Code::kUnavailable, "another rank could not initialize: " + *why);
+      const std::optional<FailedRun> failed = read_failure(dir + "/" + dismissed, dir);
+      if (failed && failed->before <= 0) return failed_there(failed->why);
+      probable = failed && failed->before <= kSameStart ? failed->why : "";
+      next_run = Deadline::after(kNextRun);
     }
+    if (!probable.empty() && (next_run.is_past() || deadline.is_past())) return failed_there(probable);
     if (is_set(is_interrupted)) return interrupted_status();
     if (deadline.is_past())
       return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not appear in the store at file://" +

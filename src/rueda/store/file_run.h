@@ -29,9 +29,10 @@ Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, D
 void end_file_run(FileLease& lease);
 // Other ranks: waits for the run that rank 0 holds.
 //
-// If rank 0 has failed and ended before this process looked, its record tells why, and joining fails at once.
-// Only the record of a run that failed after this process had begun counts: then this process was started
-// for that run. Ages are compared by the clock of the file system, so clocks of hosts may differ.
+// If rank 0 has failed and ended before this process looked, its record tells why. Joining fails at once if
+// that run failed after this process had begun: then this process was started for it. If it failed less than
+// 10 s before, joining fails unless another rank 0 comes within 20 s. Older records do not count. Ages are
+// compared by the clock of the file system, so clocks of hosts may differ.
 Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline,
                               const Interrupted& is_interrupted = {});
 
