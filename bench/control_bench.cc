@@ -246,6 +246,14 @@ void print_row(Rank ranks, const Options& options, const MessageCost& message) {
   std::fflush(stdout);
 }
 
+int usage(const std::string& argument) {
+  std::fprintf(stderr,
+               "control_bench: '%s' is no number of ranks from 2 up\n"
+               "control_bench [--hosts-of RANKS] [--hop-us US] [NUMBER OF RANKS]...\n",
+               argument.c_str());
+  return 2;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -257,8 +265,10 @@ int main(int argc, char** argv) {
       options.per_host = std::max(std::atoi(argv[++i]), 1);
     else if (argument == "--hop-us" && has_value)
       options.hop_us = std::atof(argv[++i]);
+    else if (std::atoi(argv[i]) >= 2)
+      options.sizes.push_back(std::atoi(argv[i]));
     else
-      options.sizes.push_back(std::max(std::atoi(argv[i]), 2));
+      return usage(argument);
   }
   if (options.sizes.empty()) options.sizes = {16, 64, 256, 1'024, 4'096, 16'384};
   const MessageCost message = measure_message();

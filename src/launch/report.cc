@@ -62,6 +62,14 @@ std::string collateral_of(const Ending& ending) {
   return what_happened(ending);
 }
 
+std::string of_several(std::string words) {
+  constexpr std::string_view kOfOne = "was ", kOfSeveral = "were ", kItsHost = " with its host";
+  if (!words.starts_with(kOfOne)) return words;
+  words.replace(0, kOfOne.size(), kOfSeveral);
+  const size_t host = words.find(kItsHost);
+  return host == std::string::npos ? words : words.replace(host, kItsHost.size(), " with their hosts");
+}
+
 std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
   struct Group {
     std::vector<Rank> ranks;
@@ -78,8 +86,10 @@ std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
   std::string text;
   for (auto& [masked, group] : groups) {
     std::ranges::sort(group.ranks);
-    text += fmt::format("  {} {}: {}\n", group.ranks.size() == 1 ? "rank" : "ranks", rank_list(group.ranks),
-                        group.words.size() == 1 ? *group.words.begin() : masked);
+    const std::string words = group.words.size() == 1 ? *group.words.begin() : masked;
+    const bool is_one = group.ranks.size() == 1;
+    text += fmt::format("  {} {}: {}\n", is_one ? "rank" : "ranks", rank_list(group.ranks),
+                        is_one ? words : of_several(words));
   }
   return text;
 }

@@ -255,7 +255,7 @@ def test_lost_host_takes_those_behind_it_and_is_the_headline(hosts):
         r"the job failed: rank 0 on h1 \(pid \d+\) was lost with its host after [\d.]+ s: its agent was "
     )
     assert re.search(headline + "killed by SIGKILL", err), err
-    behind = "ranks 2, 4, 6: was lost with its host: it was reached through h1, which is lost: its agent was "
+    behind = "ranks 2, 4, 6: were lost with their hosts: it was reached through h1, which is lost: its agent was "
     assert behind + "killed by SIGKILL" in err, err
 
 

@@ -304,7 +304,7 @@ TEST(Report, hosts_that_were_lost_for_one_cause_have_one_line) {
     endings.back().trouble = "was lost with its host: h" + std::to_string(rank) + " cannot be reached";
   }
   EXPECT_THAT(failure_report(endings, 0),
-              HasSubstr("\n  ranks 1-39: was lost with its host: … cannot be reached\n"));
+              HasSubstr("\n  ranks 1-39: were lost with their hosts: … cannot be reached\n"));
   endings.resize(2);
   EXPECT_THAT(failure_report(endings, 0), HasSubstr("\n  rank 1: was lost with its host: h1 cannot be"));
 }
