@@ -7,7 +7,7 @@ import subprocess
 from typing import Dict, Iterator, Tuple
 
 import pytest
-from meet_by import free_port
+from ports import free_port
 from robust_support import Job, Jobs
 
 HOSTS, PER_HOST = 2, 2

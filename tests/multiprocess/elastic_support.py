@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from launch_support import state_of
+from processes import state_of
 
 from rueda.elastic import membership
 from rueda.elastic.membership import NOT_IN_VIEW, News, View

@@ -11,6 +11,7 @@ import uuid
 from typing import ClassVar
 
 from harness import QUIET_TENSORFLOW, library
+from processes import state_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/bin/rueda"]
@@ -58,14 +59,6 @@ HIDING_CHILD = (
     "    os._exit(0)\n"
     "time.sleep(300)\n"
 )
-
-
-def state_of(pid):
-    """The state letter of /proc/PID/stat, or None: `kill -0` counts zombies as alive."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def name_of(pid):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Dict, List
 
 import pytest
 from harness import CASE_LIMIT_S
+from ports import free_port
 
 RANKS = 4
 
@@ -22,12 +22,6 @@ LAUNCHERS: Dict[str, List[str]] = {  # a program comes behind
     "torchrun": ["torchrun", "--standalone", f"--nproc-per-node={RANKS}", "--no-python"],
 }
 BY_HAND = ["file", "tcp", "seed"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_by_launcher(program: Path, how: str, folder: Path) -> str:

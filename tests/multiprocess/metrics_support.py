@@ -54,19 +54,6 @@ def until(answer, is_enough, patience_s=PATIENCE_S):
     return found
 
 
-def free_ports(count):
-    """The first of several ports in a row at which nobody listens, below those that the kernel gives away."""
-    for first in range(20000 + os.getpid() % 8000, 32000, count):
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    stack.enter_context(http.server.HTTPServer(("127.0.0.1", port), None))
-            except OSError:
-                continue
-            return first
-    raise AssertionError("no free ports")
-
-
 @contextlib.contextmanager
 def prometheus(folder, config):
     """Debian's Prometheus with this configuration, as a function that queries it."""

@@ -35,14 +35,6 @@ def await_file(name, limit_s=120.0):
 # ---- jobs ----
 
 
-def state_of(pid: int) -> Optional[str]:
-    """The state letter of a process, or None when it is gone; orphans stay zombies for a while."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
 def living_of_session(session: int) -> List[int]:
     """pids of the living processes of a session."""
     found = []

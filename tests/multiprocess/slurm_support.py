@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, Optional
 
 import pytest
 from harness import PATIENCE
-from meet_by import free_port
+from ports import free_ports
 from robust_attack import socket_inodes
 
 TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
@@ -76,7 +76,8 @@ class Slurm:
 
     def _configuration(self) -> str:
         host = socket.gethostname()
-        ports = [free_port() for _ in range(1 + len(self.nodes))]
+        first = free_ports(1 + len(self.nodes))
+        ports = range(first, first + 1 + len(self.nodes))
         at = self.folder
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN\n"

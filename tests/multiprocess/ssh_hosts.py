@@ -9,6 +9,8 @@ import socket
 import subprocess
 import time
 
+from ports import free_port
+
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 IS_INSTALLED = os.path.exists(SSHD) and shutil.which("ssh") is not None
 
@@ -21,12 +23,6 @@ def wait_for_port(address, port):
         except OSError:
             assert time.monotonic() < deadline, f"sshd does not answer on {address}:{port}"
             time.sleep(0.02)
-
-
-def free_port(address):
-    with socket.socket() as s:
-        s.bind((address, 0))
-        return s.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -1,32 +1,22 @@
 """Elastic jobs without a launcher (RUEDA_ELASTIC=members): the members of the last view decide the next one,
 and nobody's death ends the others, rank 0's neither."""
 
-import contextlib
 import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 from harness import PATIENCE, library
+from ports import free_port
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 PYTHON_PATH = str(PROGRAM.parents[2] / "python")
 LIMIT_S = 90.0 * PATIENCE
 REFUSED = "can be reached from this process"
-
-
-def free_port():
-    """One with free ones behind it, below those that the system gives to others."""
-    for port in range(21000 + os.getpid() % 8000, 30000, 20):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
 
 
 SCRIPT = """

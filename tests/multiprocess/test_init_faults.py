@@ -15,8 +15,9 @@ import launch_support
 import pytest
 from faulty_ranks import KILLED, LIMIT_S, SCRIPT, STOPPED, Ended, Fault, Ranks, build_faults, run_by_hand
 from faulty_ranks import variables as rank_variables
-from meet_by import free_port
-from robust_support import Jobs, make_jobs, state_of, wait_until
+from ports import free_port
+from processes import state_of
+from robust_support import Jobs, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 from harness import ROOT, library
+from ports import free_port
 
 LIMIT_S = 120  # less than the start timeout, which must not be waited for
 
@@ -60,12 +60,6 @@ def await_kernel_wait(process):
                 return
         time.sleep(0.01)
     raise AssertionError("it does not wait")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def interrupt(process):

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from launch_support import RUEDA, assert_all_gone, marked_processes, parent_of, state_of
+from launch_support import RUEDA, assert_all_gone, marked_processes, parent_of
+from processes import state_of
 from robust_support import wait_until
 
 # Says who it is and which children it has: one of its own, and one with a session whose parent has ended.

@@ -19,8 +19,8 @@ from launch_support import (
     name_of,
     parent_of,
     run,
-    state_of,
 )
+from processes import state_of
 from ssh_hosts import IS_INSTALLED, ssh_hosts
 
 pytestmark = [

@@ -8,7 +8,6 @@ import pathlib
 import re
 import signal
 import socket
-import time
 
 import pytest
 from harness import library
@@ -21,8 +20,9 @@ from launch_support import (
     name_of,
     parent_of,
     run,
-    state_of,
 )
+from processes import children_of, state_of
+from robust_support import wait_until
 from ssh_hosts import IS_INSTALLED, ssh_hosts
 
 pytestmark = [
@@ -47,20 +47,6 @@ def tree(client, names=ALL):
 def words_of(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for 60 s that {what}"
-        time.sleep(0.02)
-
-
-def children_of(pid):
-    try:
-        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
@@ -255,7 +241,9 @@ def test_lost_host_takes_those_behind_it_and_is_the_headline(hosts):
         r"the job failed: rank 0 on h1 \(pid \d+\) was lost with its host after [\d.]+ s: its agent was "
     )
     assert re.search(headline + "killed by SIGKILL", err), err
-    behind = "ranks 2, 4, 6: were lost with their hosts: it was reached through h1, which is lost: its agent was "
+    behind = (
+        "ranks 2, 4, 6: were lost with their hosts: it was reached through h1, which is lost: its agent was "
+    )
     assert behind + "killed by SIGKILL" in err, err
 
 
@@ -281,9 +269,11 @@ def test_suspended_job_goes_on(hosts):
     job = Tree(hosts, PYTHON, "-c", script, options=["--agent-timeout", 4], env={"GO": str(go)})
     launcher = job.job.process
     launcher.send_signal(signal.SIGTSTP)
-    wait_until(lambda: all(state_of(pid) == "T" for pid in (launcher.pid, *job.ranks.values())), "they stop")
+    wait_until(
+        lambda: all(state_of(pid) == "T" for pid in (launcher.pid, *job.ranks.values())), 60, "they stop"
+    )
     launcher.send_signal(signal.SIGCONT)
-    wait_until(lambda: all(state_of(pid) != "T" for pid in job.ranks.values()), "they go on")
+    wait_until(lambda: all(state_of(pid) != "T" for pid in job.ranks.values()), 60, "they go on")
     go.touch()
     status, out, _ = job.finish()
     assert status == 0 and out.count("went on") == HOSTS

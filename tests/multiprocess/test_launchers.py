@@ -17,7 +17,7 @@ import mpi_support
 import pytest
 import slurm_support
 from harness import PATIENCE, library
-from meet_by import free_port
+from ports import free_port
 from robust_support import Jobs, make_jobs, wait_until
 from slurm_support import make_slurm
 

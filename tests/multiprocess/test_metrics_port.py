@@ -12,7 +12,8 @@ import subprocess
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import PATIENCE_S, TRAINS, environment_of, free_ports, prometheus, until
+from metrics_support import PATIENCE_S, TRAINS, environment_of, prometheus, until
+from ports import free_ports
 
 # Trains, and stays until the file named by the first argument is there.
 STAYS = f"""{TRAINS}

@@ -3,9 +3,7 @@ test measures how soon; each would wait for RUEDA_START_TIMEOUT, which is longer
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ import pytest
 from harness import PATIENCE, rank_environment
 from launch_support import PYTHON, Run
 from other_build import BEFORE_THE_NUMBER, WIRE
+from ports import free_port
 
 LIMIT_S = 120.0 * PATIENCE
 INIT = "from rueda import _core\nif _core.init(None): raise SystemExit('it says: ' + _core.last_error())"
@@ -89,15 +88,6 @@ def test_a_launcher_names_the_ranks_that_cannot_use_its_store(wire: int) -> None
     assert status == 1 and f"refused with outcome {outcome}" in said
     assert f"on 127.0.0.1 runs rueda {other_build.RELEASE} with {WORDS[wire]}, but this store is of" in said
     assert OF_LAUNCHER in said
-
-
-def free_port() -> int:
-    """One below those that the system gives to others."""
-    for port in range(12000 + os.getpid() % 8000, 20000):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no free port")
 
 
 def test_rank_0_that_serves_the_store_ends_with_the_sentence_as_well(secret: bytes, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional
 import launch_support
 import pytest
 from harness import library
-from meet_by import free_port
+from ports import free_port
 from robust_attack import Address, Attack, Recorder, connect, listening_sockets
 from robust_support import LIMIT_S, PRELUDE, Jobs, make_jobs, wait_until
 

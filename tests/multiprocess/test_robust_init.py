@@ -13,7 +13,7 @@ import textwrap
 from typing import Callable, Dict, List
 
 import pytest
-from meet_by import free_port
+from ports import free_port
 from robust_support import Job, Jobs, make_jobs
 
 __all__ = ["make_jobs"]  # the fixture `jobs`

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import spark_support
 from launch_support import assert_all_gone
-from meet_by import free_port
+from ports import free_port
 
 if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)

@@ -12,7 +12,8 @@ import threading
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import METRICS, PATIENCE_S, environment_of, free_ports, rueda, scraped, until
+from metrics_support import METRICS, PATIENCE_S, environment_of, rueda, scraped, until
+from ports import free_ports
 
 # Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
 HANG = """

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Tuple
 
 from cables import RANKS, WIRES, make_cable, place, start_in_spaces
-from meet_by import free_port
+from ports import free_port
 from robust_support import LIMIT_S, Job, Jobs, make_jobs, wait_until
 
 __all__ = ["make_cable", "make_jobs"]  # the fixtures `cable` and `jobs`

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 
 from harness import ROOT, assert_all_succeed, library
-from meet_by import free_port
 from nursery import launch
+from ports import free_port
 
 HEAD = """
 import json, os, secrets, sys, tempfile

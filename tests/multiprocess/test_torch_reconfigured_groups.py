@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from harness import assert_all_succeed
-from meet_by import free_port
 from nursery import launch
+from ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 
