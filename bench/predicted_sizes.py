@@ -30,7 +30,7 @@ CHOSEN, TUNED = "chosen", "tuned"
 def predict(model: str, network: str, *options: str) -> float:
     """Milliseconds of a step."""
     command = [os.environ.get("RUEDA_BIN", "rueda"), "simulate", "--model", model, *NETWORKS[network]]
-    command += ["--steps", "8", "--no-split", "--json", "-", *options]
+    command += ["--steps", "40", "--no-split", "--json", "-", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=3600)
     return float(json.loads(done.stdout)["results"][0]["step_ms"])
 

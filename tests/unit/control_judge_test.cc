@@ -284,6 +284,25 @@ TEST_F(FourRanks, a_process_that_was_stopped_for_a_moment_is_not_named) {
   EXPECT_THAT(pass(10 * kSecond), IsEmpty());
 }
 
+TEST_F(FourRanks, the_rank_that_judges_runs_whatever_others_have_seen) {
+  seen_ = {.of = 0, .state = ProcessState::kStopped};
+  EXPECT_THAT(pass(10 * kSecond), IsEmpty());
+}
+
+// Of another host's process nobody says that it goes on: the news about it stop, and are old when they come.
+TEST_F(FourRanks, how_long_a_process_was_stopped_does_not_count_the_time_until_that_is_known) {
+  for (int look = 0; look < 8; ++look) {
+    now_ += kSecond / 2;
+    judge_.on_peer({.of = 1, .state = ProcessState::kStopped}, now_, now_ - kSecond);
+    judge_.tick({}, now_);
+  }
+  for (Rank rank = 0; rank < 4; ++rank) judge_.heard(rank, now_);
+  const auto said = pass(5 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_TRUE(said[0].is_over);
+  EXPECT_EQ(said[0].age, 7 * kSecond / 2);
+}
+
 TEST_F(FourRanks, a_rank_that_does_not_answer_is_silent) {
   silent_ = 2;
   const auto said = pass(6 * kSecond);

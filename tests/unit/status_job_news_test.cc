@@ -21,19 +21,22 @@ class JobNewsFile : public testing::Test {
 
 TEST_F(JobNewsFile, is_read_as_it_was_written_and_holds_for_three_seconds) {
   ASSERT_TRUE(write_news(path_, kNews, 100 * kSecond).is_ok());
-  EXPECT_EQ(read_news(path_, 100 * kSecond), kNews);
-  EXPECT_EQ(read_news(path_, 103 * kSecond), kNews);
-  EXPECT_EQ(read_news(path_, 103 * kSecond + 1), std::nullopt);
+  const std::optional<DatedNews> read = read_news(path_, 101 * kSecond);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->news, kNews);
+  EXPECT_EQ(read->at, 100 * kSecond);
+  EXPECT_TRUE(read_news(path_, 103 * kSecond));
+  EXPECT_FALSE(read_news(path_, 103 * kSecond + 1));
   ASSERT_TRUE(write_news(path_, {}, 104 * kSecond).is_ok());
-  EXPECT_EQ(read_news(path_, 104 * kSecond), JobNews());
+  EXPECT_EQ(read_news(path_, 104 * kSecond)->news, JobNews());
 }
 
 TEST_F(JobNewsFile, says_nothing_where_it_is_missing_or_broken) {
-  EXPECT_EQ(read_news(path_, 0), std::nullopt);
+  EXPECT_FALSE(read_news(path_, 0));
   std::ofstream(path_) << "abc";
-  EXPECT_EQ(read_news(path_, 0), std::nullopt);
+  EXPECT_FALSE(read_news(path_, 0));
   std::ofstream(path_) << std::string(8, '\0') << "and more";
-  EXPECT_EQ(read_news(path_, 0), std::nullopt);
+  EXPECT_FALSE(read_news(path_, 0));
 }
 
 TEST(JobNews, are_refused_unless_they_are_whole_and_about_ranks) {

@@ -40,6 +40,10 @@ bool holds(const std::vector<Rank>& ranks, Rank rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
+bool is_held_state(ProcessState state) {
+  return state == ProcessState::kStopped || state == ProcessState::kTraced;
+}
+
 bool intersect(const std::vector<Rank>& some, const std::vector<Rank>& others) {
   return std::ranges::any_of(some, [&](Rank rank) { return holds(others, rank); });
 }
@@ -118,11 +122,15 @@ void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   one.facts_at = now;
 }
 
-void Judge::on_peer(const PeerProcess& peer, Nanos now) {
+void Judge::on_peer(const PeerProcess& peer, Nanos now, Nanos seen) {
   Known& one = known(peer.of);
-  if (one.state != peer.state || now - one.state_seen > kPeerProcessLasts) one.state_since = now;
+  if (one.state != peer.state || now - one.state_heard > kPeerProcessLasts) {
+    one.state_since = now;
+    one.state_began = seen;
+  }
   one.state = peer.state;
-  one.state_seen = now;
+  one.state_heard = now;
+  one.state_seen = seen;
 }
 
 // since: what the rank did before others waited for it says nothing about why they wait.
@@ -146,8 +154,15 @@ bool Judge::is_swapping(Rank rank) const {
 
 bool Judge::is_held(const Known& one, Nanos now) {
   const bool is_fresh =
-      one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kPeerProcessLasts;
-  return is_fresh && (one.state == ProcessState::kStopped || one.state == ProcessState::kTraced);
+      one.state_heard - one.state_since >= kHeldFor && now - one.state_heard <= kPeerProcessLasts;
+  return is_fresh && is_held_state(one.state);
+}
+
+// Of a process on another host it is told when it is held, and nothing when it goes on.
+Nanos Judge::end_of(const Verdict& verdict, Nanos now) const {
+  const Known& one = known(verdict.rank);
+  if (verdict.fault != Fault::kStopped && verdict.fault != Fault::kDebugger) return now;
+  return is_held_state(one.state) ? one.state_seen : one.state_began;
 }
 
 std::vector<PeerProcess> Judge::held(Nanos now) const {
@@ -158,17 +173,18 @@ std::vector<PeerProcess> Judge::held(Nanos now) const {
 }
 
 bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
+  if (rank == options_.me) return false;  // it runs, whatever was true a while ago
   const Known& one = known(rank);
   verdict.rank = rank;
   if (is_held(one, now)) {
     verdict.fault = one.state == ProcessState::kStopped ? Fault::kStopped : Fault::kDebugger;
-    verdict.age = now - one.state_since;
+    verdict.age = now - one.state_began;
     verdict.is_ended_soon = options_.is_elastic;
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.
   const bool is_mine = is_root() || (rank == options_.root && options_.judges_first);
-  if (!is_mine || rank == options_.me) return false;
+  if (!is_mine) return false;
   const Nanos limit = std::max(options_.limit, kLeastSilence);
   // While it cannot be reached, nothing is known about its process.
   if (reachability_.silence(rank, now) > 0) {
@@ -326,7 +342,7 @@ std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
     }
     Verdict over = at->second.verdict;
     over.is_over = true;
-    over.age = now - at->second.since;
+    over.age = std::max<Nanos>(end_of(over, now) - at->second.since, 0);
     news.push_back(std::move(over));
     at = said_.erase(at);
   }

@@ -42,7 +42,9 @@ class Judge {
   void heard(Rank from, Nanos now);
   // What a rank says; also this rank. on_facts counts its peer processes, too.
   void on_facts(Rank from, Facts facts, Nanos now);
-  void on_peer(const PeerProcess& peer, Nanos now);
+  // seen: when that was so, if this rank hears of it later.
+  void on_peer(const PeerProcess& peer, Nanos now, Nanos seen);
+  void on_peer(const PeerProcess& peer, Nanos now) { on_peer(peer, now, now); }
 
   // Of which ranks this rank's network stack has heard nothing. on_facts counts those of its rank, too.
   void on_unreached(const std::vector<Unreached>& unreached, Nanos now) {
@@ -76,7 +78,8 @@ class Judge {
     Nanos facts_at = 0;          // 0: none yet
     std::deque<Sample> samples;  // oldest first, a few seconds
     ProcessState state = ProcessState::kUnknown;
-    Nanos state_since = 0, state_seen = 0;
+    Nanos state_since = 0, state_heard = 0;  // first and last heard here
+    Nanos state_began = 0, state_seen = 0;   // first and last seen to be so
     Nanos held_until = 0;  // its process did not run or did not answer, or one of its connections was cut
   };
   using Found = std::map<Rank, Verdict>;
@@ -93,6 +96,8 @@ class Judge {
   // Nobody can have heard of this rank, because a leader above it is not heard of.
   [[nodiscard]] bool is_behind_silence(Rank rank, Nanos now) const;
   [[nodiscard]] static bool is_held(const Known& one, Nanos now);
+  // When that verdict about a process ended.
+  [[nodiscard]] Nanos end_of(const Verdict& verdict, Nanos now) const;
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
   // age: of the wait, as far as the rank could have ended it.
   [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, Nanos age, const StalledTensor* other,

@@ -139,22 +139,43 @@ void Observer::look_at_processes(Nanos now) {
   }
 }
 
-// What the agents of other hosts see.
+std::vector<control::PeerProcess> Observer::held(Nanos now) const {
+  if (is_coordinator()) return judge_.held(now);
+  std::vector<control::PeerProcess> found = peer_processes_;
+  found.insert(found.end(), held_elsewhere_.begin(), held_elsewhere_.end());
+  return found;
+}
+
+bool Observer::is_root_watched(const status::JobNews& news) const {
+  const std::vector<PeerInfo>& all = *session_.all;
+  const auto is_held = [&](Rank rank) {
+    return std::ranges::find(news.held, rank, &status::HeldProcess::rank) != news.held.end();
+  };
+  for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank)
+    if (rank != hierarchy_.root() && share_pids(all, rank, hierarchy_.root()) && !is_held(rank)) return true;
+  return false;
+}
+
+// What the agents of other hosts see. All hosts have the same news, so nobody passes them on.
 void Observer::read_news(Nanos now) {
+  held_elsewhere_.clear();
   if (session_.news_file.empty()) return;
   job_news_ = status::read_news(session_.news_file, now);
   if (!job_news_) return;
-  for (const status::HeldProcess& one : job_news_->held) {
+  const auto& [news, written] = *job_news_;
+  for (const status::HeldProcess& one : news.held) {
     if (one.rank >= session_.size() || share_pids(*session_.all, one.rank, session_.me)) continue;
     const control::PeerProcess peer{.of = one.rank, .state = one.state};
-    peer_processes_.push_back(peer);
-    if (is_coordinator() || (one.rank == hierarchy_.root() && judges_first_)) judge_.on_peer(peer, now);
+    held_elsewhere_.push_back(peer);
+    const bool is_said_here = one.rank == hierarchy_.root() && judges_first_ && !is_root_watched(news);
+    if (is_coordinator() || is_said_here) judge_.on_peer(peer, now, written);
   }
 }
 
 control::Agent Observer::agent_of(Rank rank) const {
   if (!job_news_) return control::Agent::kUnknown;
-  const bool is_silent = std::ranges::find(job_news_->without_agent, rank) != job_news_->without_agent.end();
+  const std::vector<Rank>& without = job_news_->news.without_agent;
+  const bool is_silent = std::ranges::find(without, rank) != without.end();
   return is_silent ? control::Agent::kSilent : control::Agent::kAnswers;
 }
 

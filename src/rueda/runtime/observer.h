@@ -62,9 +62,7 @@ class Observer {
   std::vector<Rank> look(const control::Planner::Progress& place, const control::PlanLedger& plan,
                          const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
   // Ranks whose processes are stopped or in a debugger, as far as this rank knows.
-  [[nodiscard]] std::vector<control::PeerProcess> held(Nanos now) const {
-    return is_coordinator() ? judge_.held(now) : peer_processes_;
-  }
+  [[nodiscard]] std::vector<control::PeerProcess> held(Nanos now) const;
   // Of the host of that rank, at the last look.
   [[nodiscard]] control::Agent agent_of(Rank rank) const;
   // For how long others must have waited.
@@ -79,6 +77,8 @@ class Observer {
   [[nodiscard]] std::string describe(Rank rank) const;
   void look_at_processes(Nanos now);
   void read_news(Nanos now);
+  // By another rank of its host, which sees that it is stopped and says so.
+  [[nodiscard]] bool is_root_watched(const status::JobNews& news) const;
   [[nodiscard]] std::vector<control::Unreached> unreached() const;
 
   const Session& session_;
@@ -90,7 +90,8 @@ class Observer {
   bool judges_first_ = false;  // this rank says what is wrong with rank 0, on another host
   std::vector<Rank> watched_;  // ranks of this host whose processes this rank watches
   std::vector<control::PeerProcess> peer_processes_;  // of watched ranks that do not run, at the last look
-  std::optional<status::JobNews> job_news_;           // at the last look
+  std::vector<control::PeerProcess> held_elsewhere_;  // ranks of other hosts, by the news of the job
+  std::optional<status::DatedNews> job_news_;         // at the last look
   std::vector<control::StalledTensor> in_plan_;
   ProcessUse use_;
   Nanos next_look_;

@@ -65,7 +65,7 @@ Status write_news(const std::string& path, const JobNews& news, Nanos now) {
   return Status::ok();
 }
 
-std::optional<JobNews> read_news(const std::string& path, Nanos now) {
+std::optional<DatedNews> read_news(const std::string& path, Nanos now) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file.is_open()) return std::nullopt;
   Bytes text(kMaxFileBytes);
@@ -77,7 +77,7 @@ std::optional<JobNews> read_news(const std::string& path, Nanos now) {
   if (now - at > kNewsLast) return std::nullopt;
   Result<JobNews> news = decode_job_news(std::span<const std::byte>(text).subspan(sizeof(Nanos)));
   if (!news.is_ok()) return std::nullopt;
-  return std::move(news).value();
+  return DatedNews{std::move(news).value(), at};
 }
 
 }  // namespace rueda::status

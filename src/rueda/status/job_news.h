@@ -30,12 +30,17 @@ struct JobNews {
   bool operator==(const JobNews&) const = default;
 };
 
+struct DatedNews {
+  JobNews news;
+  Nanos at = 0;  // it was written, on the clock of this host
+};
+
 Bytes encode(const JobNews& news);
 Result<JobNews> decode_job_news(std::span<const std::byte> payload);
 
 // now: on the clock of this host.
 Status write_news(const std::string& path, const JobNews& news, Nanos now);
 // Empty: there is no such file, or it is older than 3 s, so that nothing is known.
-std::optional<JobNews> read_news(const std::string& path, Nanos now);
+std::optional<DatedNews> read_news(const std::string& path, Nanos now);
 
 }  // namespace rueda::status
