@@ -178,6 +178,23 @@ TEST(InitExchange, rank_0_that_ends_with_its_store_is_named_while_ranks_connect)
   EXPECT_EQ(exchange.settle(found).why, found.why);
 }
 
+TEST_F(RendezvousPointTest, rank_0_that_ends_is_named_by_those_who_share_a_folder_with_it) {
+  RendezvousPoint b;
+  std::string run_dir;
+  {
+    RendezvousPoint a;
+    meet({{&a, 0}, {&b, 1}});
+    run_dir = b.rendezvous().run_dir;
+    InitExchange exchange(*b.rendezvous().store, 1, 1, 2, soon());
+    exchange.watch_rank_0([&] { return store::is_over(run_dir); });
+    EXPECT_TRUE(exchange.interrupted().is_ok());
+  }
+  InitExchange exchange(*b.rendezvous().store, 1, 1, 2, soon());
+  exchange.watch_rank_0([&] { return store::is_over(run_dir); });
+  EXPECT_THAT(exchange.interrupted().why,
+              HasSubstr("rank 0, which serves the store of this init, has ended"));
+}
+
 TEST(InitExchange, every_rank_reports_the_failure_that_was_told_first) {
   const auto store = store::make_memory_store();
   InitExchange first(*store, 1, 2, 3, soon()), echo(*store, 1, 0, 3, soon()), late(*store, 1, 1, 3, soon());

@@ -112,8 +112,12 @@ Status InitExchange::interrupted() {
       return {Code::kPermissionDenied, std::move(other)};
   const auto ended = find_ended(store_, size_, Deadline::after(kInitTell));
   // What a rank has told before it ended must not be missed.
-  if (Status s = check_others(ended ? 0 : kInitLook); !s.is_ok()) return s;
-  return ended ? check_ended(*ended) : Status::ok();
+  const bool is_rank_0_over = is_rank_0_over_ && is_rank_0_over_();
+  if (Status s = check_others(ended || is_rank_0_over ? 0 : kInitLook); !s.is_ok()) return s;
+  if (ended) return check_ended(*ended);
+  if (!is_rank_0_over) return Status::ok();
+  is_told_ = true;
+  return rank_0_has_ended({Code::kPeerLost, "nobody holds the lock of this run at " + store_.description()});
 }
 
 Status InitExchange::check_others(Nanos age) {

@@ -55,6 +55,8 @@ class InitExchange {
   }
   // The store ends with rank 0. Not of rank 0 itself.
   void depend_on_rank_0() { is_store_of_rank_0_ = true; }
+  // For ranks that share a folder with rank 0: is_over tells whether rank 0 has ended.
+  void watch_rank_0(std::function<bool()> is_over) { is_rank_0_over_ = std::move(is_over); }
   // Tells it who is missing, while this exchange gathers.
   void tell(InitWait& wait) {
     wait_ = &wait;
@@ -105,6 +107,7 @@ class InitExchange {
   Nanos return_deadline_;
   store::Interrupted is_interrupted_;
   bool is_store_of_rank_0_ = false;
+  std::function<bool()> is_rank_0_over_;
   std::optional<Nanos> store_lost_at_;
   const store::StoreServer* server_ = nullptr;
   Nanos began_ = 0;

@@ -104,7 +104,7 @@ Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, D
   if (!store.is_ok()) return store.status();
   if (Status status = root.value()->set(current_key(job), name, deadline); !status.is_ok()) return status;
   remove_finished_runs(dir);
-  return FileRun{std::move(store).value(), {std::move(lease), dir + "/" + name}};
+  return FileRun{std::move(store).value(), {std::move(lease), dir + "/" + name}, dir + "/" + name};
 }
 
 void end_file_run(FileLease& lease) {
@@ -113,6 +113,8 @@ void end_file_run(FileLease& lease) {
   std::filesystem::remove_all(lease.dir, ignored);
   lease = {};
 }
+
+bool is_over(const std::string& run_dir) { return !is_held(run_dir); }
 
 void note_failed_run(const FileLease& lease, const std::string& why) {
   if (lease.dir.empty()) return;
@@ -140,7 +142,7 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
     if (name.is_ok() && name.value().starts_with(kRunPrefix) && is_held(dir + "/" + name.value())) {
       Result<std::unique_ptr<Store>> store = open_file_store(dir + "/" + name.value());
       if (!store.is_ok()) return store.status();
-      return FileRun{std::move(store).value(), {}};
+      return FileRun{std::move(store).value(), {}, dir + "/" + name.value()};
     }
     if (name.is_ok() && name.value().starts_with(kRunPrefix) && name.value() != dismissed) {
       dismissed = name.value();

@@ -22,6 +22,7 @@ struct FileLease {
 struct FileRun {
   std::unique_ptr<Store> store;
   FileLease lease;  // rank 0 only
+  std::string dir;  // of this run
 };
 // Rank 0: opens a new run and removes those that are over.
 Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, Deadline deadline);
@@ -35,6 +36,9 @@ void end_file_run(FileLease& lease);
 // compared by the clock of the file system, so clocks of hosts may differ.
 Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline,
                               const Interrupted& is_interrupted = {});
+
+// Whether rank 0 of this run has ended: nobody holds its lock.
+bool is_over(const std::string& run_dir);
 
 // Rank 0: leaves a record for ranks that come when it has ended, or takes it back. No effect without a lease.
 void note_failed_run(const FileLease& lease, const std::string& why);

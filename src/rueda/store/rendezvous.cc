@@ -87,7 +87,8 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
                               ? begin_file_run(dir, world.job, attempt.deadline)
                               : join_file_run(dir, world.job, attempt.deadline, attempt.is_interrupted);
     if (!run.is_ok()) return run.status();
-    return Rendezvous{nullptr, std::move(run.value().store), secret.value(), std::move(run.value().lease)};
+    auto& [store, lease, run_dir] = run.value();
+    return Rendezvous{nullptr, std::move(store), secret.value(), std::move(lease), std::move(run_dir)};
   }
   const auto& [is_file, dir, host, port] = url.value();
   if (world.rank != 0 || world.is_store_served)

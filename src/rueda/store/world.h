@@ -77,7 +77,8 @@ struct Rendezvous {
   std::unique_ptr<StoreServer> server;  // only where this process serves
   std::unique_ptr<Store> store;         // null in a single-process job
   Secret secret;
-  FileLease lease;  // kUrl file, rank 0: keeps the directory of this run as long as the job runs
+  FileLease lease;           // kUrl file, rank 0: keeps the directory of this run as long as the job runs
+  std::string run_dir = {};  // kUrl file: that directory
 };
 // Open it once per process and keep it for every later init: the launcher's space can be used only once, and
 // a server that stays up cannot be mistaken for that of an earlier init. interface: Config::interface.
