@@ -198,6 +198,18 @@ TEST_F(Job, keeps_its_buckets_where_all_others_are_worse_and_loses_little_more_t
   EXPECT_EQ(changes_, 0) << "after " << changes << " changes nothing is left to try";
 }
 
+TEST_F(Job, says_no_gain_of_what_costs_too_much_before_it_can_be_compared) {
+  train(300, [](const std::vector<Bucket>& buckets) { return buckets.size() == 8 ? 0 : 35 * kMillisecond; });
+  const std::vector<Tuner::News> news = tuner_.take_news();
+  ASSERT_FALSE(news.empty());
+  EXPECT_FALSE(news.front().gain.has_value());
+  EXPECT_FALSE(news.front().is_better);
+  tuner_ = Tuner(options_, {.bucket_bytes = 8 << 10});
+  buckets_ = tuner_.learned(step_, {});
+  train(5000, each);
+  EXPECT_GT(tuner_.take_news().front().gain, 0);
+}
+
 TEST_F(Job, keeps_what_was_best_when_its_passes_are_over_and_can_begin_with_it) {
   options_.most_passes = 5000;
   tuner_ = Tuner(options_, {.bucket_bytes = 8 << 10});

@@ -77,12 +77,23 @@ TEST_F(Table, last_row_holds_what_is_in_use_after_each_trial) {
                                    "0,0,0,1,0,2,100,20.0,4,\"best: buckets up to 2 MiB\",80.000,0.00,1"));
 }
 
+// 0.00 would say that it was compared and found equal.
+TEST_F(Table, gain_is_empty_where_a_trial_ended_before_a_pair) {
+  TuningReport report(config());
+  report.write(
+      {{.tried = kLarger, .best = kFirst, .gain = {}, .period = 100 * kMillisecond, .bytes = 8'000'000}},
+      kSecond);
+  EXPECT_THAT(lines(), ElementsAre(kHeader, "0,0,0,1,0,2,80,0.0,4,\"buckets up to 2 MiB\",100.000,,0",
+                                   "0,0,0,1,0,1,80,0.0,8,\"best: buckets up to 1 MiB\",100.000,0.00,1"));
+}
+
 TEST_F(Table, columns_of_what_is_not_tuned_tell_what_is_set) {
   Config set = config();
   set.hierarchical_allreduce = true;
   set.cycle_time_ms = 2.5;
   TuningReport report(set);
-  report.write({{.tried = kLarger, .best = kFirst, .period = kMillisecond, .bytes = 1000}}, kSecond);
+  report.write({{.tried = kLarger, .best = kFirst, .gain = 0, .period = kMillisecond, .bytes = 1000}},
+               kSecond);
   EXPECT_THAT(lines(), ElementsAre(kHeader, "1,0,0,1,2.5,2,1,0.0,4,\"buckets up to 2 MiB\",1.000,0.00,0",
                                    "1,0,0,1,2.5,1,1,0.0,8,\"best: buckets up to 1 MiB\",1.000,0.00,1"));
 }
@@ -91,7 +102,8 @@ TEST_F(Table, that_cannot_be_written_costs_the_job_nothing) {
   Config set = config();
   set.tune_log = path_ + "/no/such/folder";
   TuningReport report(set);
-  report.write({{.tried = kLarger, .best = kFirst, .period = kMillisecond, .bytes = 1000}}, kSecond);
+  report.write({{.tried = kLarger, .best = kFirst, .gain = {}, .period = kMillisecond, .bytes = 1000}},
+               kSecond);
   EXPECT_THAT(lines(), IsEmpty());
 }
 

@@ -204,7 +204,7 @@ void Tuner::end_trial(bool is_better) {
   const Choice tried = choice(other_, other_buckets_);
   news_.push_back({.tried = tried,
                    .best = is_better ? tried : choice(known_.best, best_buckets_),
-                   .gain = trial_->gain(),
+                   .gain = trial_->pairs() > 0 ? std::optional(trial_->gain()) : std::nullopt,
                    .is_better = is_better,
                    .period = recent_.median(),
                    .bytes = ways_.step_bytes()});

@@ -77,11 +77,11 @@ class Tuner {
   };
   // A trial has ended.
   struct News {
-    Choice tried, best;      // best: what stays, after it
-    double gain = 0;         // of the median pass, measured
-    bool is_better = false;  // what was tried is the best now
-    Nanos period = 0;        // of a pass before it
-    int64_t bytes = 0;       // of a step
+    Choice tried, best;          // best: what stays, after it
+    std::optional<double> gain;  // of the median pair; none: the trial ended before there was one
+    bool is_better = false;      // what was tried is the best now
+    Nanos period = 0;            // of a pass before it
+    int64_t bytes = 0;           // of a step
   };
   // What has happened since this was asked last.
   std::vector<News> take_news() { return std::exchange(news_, {}); }

@@ -18,6 +18,20 @@ constexpr const char* kHeader =
     "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
     "tensor_fusion_threshold,score,seconds,buckets,tried,step_ms,gain_percent,kept\n";
 
+std::string sentence_of(const control::Tuner::News& news) {
+  std::ostringstream said;
+  said << std::fixed << std::setprecision(1) << news.tried.what << " (" << news.tried.buckets
+       << " of a step): ";
+  if (!news.gain) {
+    said << "given up before its steps could be compared.";
+    return said.str();
+  }
+  const double gain = 100 * *news.gain;
+  said << "steps are " << std::abs(gain) << " % " << (gain < 0 ? "longer" : "shorter")
+       << (news.is_better ? "; they are kept." : ".");
+  return said.str();
+}
+
 }  // namespace
 
 control::Tuner::Options tuner_options(const Session& session, int64_t fusion_bytes) {
@@ -58,20 +72,21 @@ void TuningReport::put(const Row& row, int64_t bytes, double seconds) {
   table_ << std::defaultfloat << std::setprecision(6) << (is_hierarchical_ ? 1 : 0) << ",0,0,1,"
          << cycle_time_ms_ << ',' << mib << ',' << score << ',' << std::fixed << std::setprecision(1)
          << seconds << ',' << row.choice.buckets << ",\"" << row.choice.what << "\"," << std::setprecision(3)
-         << row.step_ms << ',' << std::setprecision(2) << row.gain_percent << ',' << (row.is_kept ? 1 : 0)
-         << '\n';
+         << row.step_ms << ',' << std::setprecision(2);
+  if (row.gain_percent) table_ << *row.gain_percent;
+  table_ << ',' << (row.is_kept ? 1 : 0) << '\n';
 }
 
 void TuningReport::add_rows(const control::Tuner::News& news, Nanos now) {
   if (!table_.is_open()) return;
   const double seconds = static_cast<double>(now - began_) / kSecond;
   const double before_ms = static_cast<double>(news.period) / kMillisecond;
-  const double tried_ms = before_ms * (1 - news.gain);
+  const double tried_ms = before_ms * (1 - news.gain.value_or(0));
   table_.seekp(last_row_);
   put({.choice = news.tried,
        .usual_ms = tried_ms,
        .step_ms = before_ms,
-       .gain_percent = 100 * news.gain,
+       .gain_percent = news.gain ? std::optional(100 * *news.gain) : std::nullopt,
        .is_kept = news.is_better},
       news.bytes, seconds);
   last_row_ = table_.tellp();
@@ -87,12 +102,7 @@ void TuningReport::write(const std::vector<control::Tuner::News>& news, Nanos no
   if (news.empty() && (path_.empty() || began_ != 0)) return;
   open(now);
   for (const control::Tuner::News& one : news) {
-    const double gain = 100 * one.gain;
-    std::ostringstream said;
-    said << std::fixed << std::setprecision(1) << one.tried.what << " (" << one.tried.buckets
-         << " of a step): steps are " << std::abs(gain) << " % " << (gain < 0 ? "longer" : "shorter")
-         << (one.is_better ? "; they are kept." : ".");
-    RUEDA_LOG(kInfo, said.str());
+    RUEDA_LOG(kInfo, sentence_of(one));
     add_rows(one, now);
   }
 }

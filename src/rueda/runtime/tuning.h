@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ class TuningReport {
   void open(Nanos now);
   struct Row {
     control::Tuner::Choice choice;
-    double usual_ms = 0;  // of a step that runs so
-    double step_ms = 0;   // of one that runs as was best at that time
-    double gain_percent = 0;
+    double usual_ms = 0;                     // of a step that runs so
+    double step_ms = 0;                      // of one that runs as was best at that time
+    std::optional<double> gain_percent = 0;  // none: not measured
     bool is_kept = false;
   };
   void add_rows(const control::Tuner::News& news, Nanos now);
