@@ -14,7 +14,7 @@
 namespace rueda::bench {
 namespace {
 
-constexpr double kMostLate = 100;  // times the computing of a step
+constexpr double kMostLate = 10;  // times the computing of a step, beside it: what is more is a mistake
 
 Status bad_fault(std::string_view text, std::string_view form) {
   return {Code::kInvalidArgument, fmt::format("{} is not {}", text, form)};
@@ -41,6 +41,26 @@ Result<std::vector<Fault>> faults_in(std::string_view text, std::string_view for
     faults.push_back(*fault.value());
   }
   return faults;
+}
+
+// may_be_share: 0.2 is the same as 20%. For people 20 would then be 2,000 %.
+Result<std::vector<LateRank>> late_ranks_in(std::string_view text, bool may_be_share) {
+  using Read = Result<std::optional<LateRank>>;
+  return faults_in<LateRank>(text,
+                             "a late rank; write its number and by how many percent longer it computes, "
+                             "from 0% to 1000%, as in 1:20%",
+                             [may_be_share](std::string_view key, std::string_view value) -> Read {
+                               const std::optional<int> rank = index_in(key);
+                               const bool is_percent = value.ends_with('%');
+                               if (is_percent) value.remove_suffix(1);
+                               const std::optional<double> share = number_of<double>(value);
+                               if (!rank || !share || !(is_percent || may_be_share))
+                                 return std::optional<LateRank>();
+                               const double times = *share / (is_percent ? 100 : 1);
+                               if (!(times >= 0 && times <= kMostLate))
+                                 return std::optional<LateRank>();  // nor is it no number
+                               return std::optional(LateRank{.rank = *rank, .share = times});
+                             });
 }
 
 std::string slower_than(std::string_view what, int64_t rate, int64_t port) {
@@ -101,7 +121,7 @@ std::vector<std::string> Faults::words() const {
   for (const SlowHost& one : hosts) of_hosts.push_back(fmt::format("{}:{}bit", one.host, one.rate));
   for (const SlowPair& one : pairs)
     of_pairs.push_back(fmt::format("{}-{}:{}bit", one.first, one.second, one.rate));
-  for (const LateRank& one : late) of_ranks.push_back(fmt::format("{}:{}", one.rank, one.share));
+  for (const LateRank& one : late) of_ranks.push_back(fmt::format("{}:{:.12g}%", one.rank, 100 * one.share));
   add("--slow-host", of_hosts);
   add("--slow-pair", of_pairs);
   add("--late", of_ranks);
@@ -133,7 +153,7 @@ Result<Faults> faults_of(const std::vector<std::string>& words) {
     else if (words[i] == "--slow-pair")
       status = take(parse_slow_pairs(value), faults.pairs);
     else if (words[i] == "--late")
-      status = take(parse_late_ranks(value), faults.late);
+      status = take(late_ranks_in(value, /*may_be_share=*/true), faults.late);
     else
       status = bad_fault(words[i], "a fault; there are --slow-host, --slow-pair and --late");
   }
@@ -170,21 +190,7 @@ Result<std::vector<SlowPair>> parse_slow_pairs(std::string_view text) {
 }
 
 Result<std::vector<LateRank>> parse_late_ranks(std::string_view text) {
-  using Read = Result<std::optional<LateRank>>;
-  return faults_in<LateRank>(text,
-                             "a late rank; write its number and how much longer it computes, from 0 to 100 "
-                             "times, as in 1:20% or 1:0.2",
-                             [](std::string_view key, std::string_view value) -> Read {
-                               const std::optional<int> rank = index_in(key);
-                               const bool is_percent = value.ends_with('%');
-                               if (is_percent) value.remove_suffix(1);
-                               const std::optional<double> share = number_of<double>(value);
-                               if (!rank || !share) return std::optional<LateRank>();
-                               const double times = *share / (is_percent ? 100 : 1);
-                               if (!(times >= 0 && times <= kMostLate))
-                                 return std::optional<LateRank>();  // nor is it no number
-                               return std::optional(LateRank{.rank = *rank, .share = times});
-                             });
+  return late_ranks_in(text, /*may_be_share=*/false);
 }
 
 }  // namespace rueda::bench

@@ -36,13 +36,13 @@ struct Faults {
   [[nodiscard]] double slowness(int rank) const;  // its computing takes so many times as long
   // Whether they name only hosts and ranks that there are, each once, and limit something.
   [[nodiscard]] Status check(int ranks, int per_host, int64_t rate) const;
-  [[nodiscard]] std::vector<std::string> words() const;  // as options: "--late", "1:0.2"
+  [[nodiscard]] std::vector<std::string> words() const;  // as options: "--late", "1:20%"
   [[nodiscard]] std::string text() const;                // for people: "rank 1 late by 20 %"
 };
-// From Faults::words().
+// From Faults::words(). Late ranks may have shares, "1:0.2", as reports of earlier versions do.
 Result<Faults> faults_of(const std::vector<std::string>& words);
 
-// "2:250mbit,3:1gbit"; "0-3:100mbit"; "1:20%,2:0.5". At most one for each host, pair and rank.
+// "2:250mbit,3:1gbit"; "0-3:100mbit"; "1:20%,2:50%". At most one for each host, pair and rank.
 Result<std::vector<SlowHost>> parse_slow_hosts(std::string_view text);
 Result<std::vector<SlowPair>> parse_slow_pairs(std::string_view text);
 Result<std::vector<LateRank>> parse_late_ranks(std::string_view text);

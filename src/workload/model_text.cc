@@ -22,6 +22,10 @@ constexpr int kMostRanks = 1'000'000;
 constexpr size_t kLineBytes = 100;
 constexpr std::array<std::string_view, 5> kExchangeKeys = {"name", "operation", "elements", "at_ms", "waits"};
 
+std::string quoted_text(const std::string& text) {
+  return json(text).dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
 // Each function reads a part of the file. What it returns says what is wrong with that part; "": nothing.
 
 std::string read_head(const json& root, Model& model) {
@@ -46,12 +50,16 @@ std::string read_parameters(const json& root, Model& model) {
   const bool may_be_empty = root.contains("exchanges");  // where all state is sharded
   if (list == root.end() || !list->is_array() || (list->empty() && !may_be_empty))
     return "it has no \"parameters\"";
+  std::set<std::string> names;
   for (const json& entry : *list) {
     const bool is_pair = entry.is_array() && entry.size() == 2 && entry[0].is_string() &&
                          entry[1].is_number_integer() && entry[1].get<int64_t>() > 0 &&
                          entry[1].get<int64_t>() < kMostElements;
     if (!is_pair) return "an entry of \"parameters\" is not [name, number of elements]";
     model.parameters.push_back({entry[0].get<std::string>(), entry[1].get<int64_t>()});
+    if (!names.insert(model.parameters.back().name).second)
+      return fmt::format("two of \"parameters\" are named {}; give each gradient a name of its own",
+                         quoted_text(model.parameters.back().name));
   }
   const auto total = root.find("total");
   if (total == root.end() || !total->is_number_integer() || total->get<int64_t>() != model.total())
@@ -151,10 +159,6 @@ std::string read_job(const json& root, Model& model) {
   return {};
 }
 
-std::string quoted(const std::string& text) {
-  return json(text).dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
-}
-
 // Microseconds and not 0, so that what is read is what the checks above want.
 double rounded(double ms) { return std::max(0.001, std::round(ms * 1e3) / 1e3); }
 
@@ -179,7 +183,7 @@ std::string exchanges_text(const std::vector<Exchange>& exchanges) {
   for (const Exchange& one : exchanges)
     lines.push_back(fmt::format(
         "  {{\"name\": {}, \"operation\": \"{}\", \"elements\": {}, \"at_ms\": {}, \"waits\": {}}}",
-        quoted(one.name), operation_of(one.what), one.count, std::round(one.at_ms * 1e3) / 1e3,
+        quoted_text(one.name), operation_of(one.what), one.count, std::round(one.at_ms * 1e3) / 1e3,
         one.is_awaited));
   return fmt::format(",\n \"exchanges\": [\n{}\n ]", fmt::join(lines, ",\n"));
 }
@@ -203,15 +207,15 @@ std::string text_of(const Model& model) {
   std::string text = fmt::format(
       "{{\n \"name\": {},\n \"source\": {},\n \"compute_ms\": {},\n \"compute_source\": {},\n \"total\": "
       "{},\n",
-      quoted(model.name), quoted(model.source), rounded(model.compute_ms), quoted(model.compute_source),
-      model.total());
+      quoted_text(model.name), quoted_text(model.source), rounded(model.compute_ms),
+      quoted_text(model.compute_source), model.total());
   if (model.world > 0) text += fmt::format(" \"world\": {},\n", model.world);
   if (model.spread)
     text += fmt::format(" \"spread\": {{\"step\": {:.4f}, \"rank\": {:.4f}}},\n", model.spread->step,
                         model.spread->rank);
   text += " \"parameters\": [\n";
   for (size_t i = 0; i < model.parameters.size(); ++i)
-    text += fmt::format("  [{}, {}]{}\n", quoted(model.parameters[i].name), model.parameters[i].count,
+    text += fmt::format("  [{}, {}]{}\n", quoted_text(model.parameters[i].name), model.parameters[i].count,
                         i + 1 < model.parameters.size() ? "," : "");
   text += " ]";
   if (!model.stated_ready_ms.empty())

@@ -234,7 +234,7 @@ REFUSED = {
     "slow host of another job": (["replay", "--slow-host", "2:1mbit"], "there are hosts 0 to 1"),
     "slow pair of one host": (["replay", "--slow-pair", "1-1:1mbit"], "as in 0-3:100mbit"),
     "a pair as fast as any": (["replay", "--slow-pair", "0-1:1gbit"], "limits nothing"),
-    "a late host": (["replay", "--late", "1:1mbit"], "as in 1:20% or 1:0.2"),
+    "a late host": (["replay", "--late", "1:1mbit"], "as in 1:20%"),
     "a late command": (["replay", "--late", "1:20%", "--", "true"], "computes as long as it does"),
     "a fault of nothing": (["burst", "--late", "1:20%"], "are for replay; leave"),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),

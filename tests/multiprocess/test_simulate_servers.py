@@ -45,7 +45,7 @@ REFUSED = {
     "too many ranks": (["--strategy", "parameter-server", "--ranks", "65"], "up to 64 are"),
     "far too many ranks": (["--strategy", "tensorflow-servers", "--ranks", "1000"], "up to 512 are"),
     "a late rank of another job": (["--late", "4:20%"], "--late names rank 4"),
-    "a late host": (["--late", "4"], "as in 1:20% or 1:0.2"),
+    "a late host": (["--late", "4"], "as in 1:20%"),
 }
 
 

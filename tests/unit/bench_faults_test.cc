@@ -22,7 +22,7 @@ TEST(Faults, are_read_as_people_write_them) {
   EXPECT_EQ(pairs[0].first, 0);
   EXPECT_EQ(pairs[0].second, 3);
   EXPECT_EQ(pairs[0].rate, 100'000'000);
-  const auto late = parse_late_ranks("1:20%,2:0.5").value();
+  const auto late = parse_late_ranks("1:20%,2:50%").value();
   ASSERT_EQ(late.size(), 2U);
   EXPECT_DOUBLE_EQ(late[0].share, 0.2);
   EXPECT_DOUBLE_EQ(late[1].share, 0.5);
@@ -37,7 +37,9 @@ TEST(Faults, that_are_written_wrongly_are_refused_with_an_example) {
   EXPECT_THAT(parse_slow_pairs("0:1gbit").status().why, HasSubstr("as in 0-3:100mbit"));
   for (const char* text : {"1", "1:", "1:-5%", "1:nan", "1:1e9", "1:20 %", "one:20%", "1:%"})
     EXPECT_FALSE(parse_late_ranks(text).is_ok()) << text;
-  EXPECT_THAT(parse_late_ranks("1").status().why, HasSubstr("as in 1:20% or 1:0.2"));
+  EXPECT_THAT(parse_late_ranks("1").status().why, HasSubstr("as in 1:20%"));
+  for (const char* text : {"1:20", "1:0.2", "1:1001%"})
+    EXPECT_THAT(parse_late_ranks(text).status().why, HasSubstr("from 0% to 1000%, as in 1:20%")) << text;
 }
 
 TEST(Faults, name_what_there_is_once) {
@@ -66,8 +68,10 @@ TEST(Faults, are_written_as_they_are_read) {
   const Faults faults{
       .hosts = {{1, kRate / 2}, {2, 1'500'000}}, .pairs = {{0, 3, 7'000'000}}, .late = {{1, 0.2}}};
   EXPECT_THAT(faults.words(), ElementsAre("--slow-host", "1:500000000bit,2:1500000bit", "--slow-pair",
-                                          "0-3:7000000bit", "--late", "1:0.2"));
+                                          "0-3:7000000bit", "--late", "1:20%"));
   EXPECT_EQ(faults_of(faults.words()).value().words(), faults.words());
+  EXPECT_EQ(faults_of({"--late", "1:0.2"}).value().late[0].share, 0.2) << "of an earlier version";
+  EXPECT_EQ(faults_of(Faults{.late = {{1, 0.07}}}.words()).value().late[0].share, 0.07);
   EXPECT_EQ(faults.text(),
             "host 1 has 500 Mbit/s, host 2 has 1.5 Mbit/s, hosts 0-3 have 7 Mbit/s, rank 1 late by 20 %");
   EXPECT_THAT(Faults().words(), IsEmpty());

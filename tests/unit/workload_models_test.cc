@@ -83,6 +83,10 @@ TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
   ASSERT_TRUE(parse_model(head + R"("total": 3, "parameters": [["a", 1], ["b", 2]]})", "F").is_ok());
   EXPECT_THAT(parse_model(head + R"("total": 4, "parameters": [["a", 1], ["b", 2]]})", "F").status().why,
               HasSubstr("not the sum of its parameters, 3"));
+  EXPECT_THAT(
+      parse_model(head + R"("total": 3, "parameters": [["a", 1], ["b", 1], ["a", 1]]})", "F").status().why,
+      HasSubstr(R"(F is not a list of gradients: two of "parameters" are named "a"; give each )"
+                "gradient a name of its own"));
   for (const std::string& text :
        {std::string("{"), std::string("[]"), std::string(R"({"name": 3})"),
         head + R"("total": 0, "parameters": []})", head + R"("total": 1, "parameters": [["a", -1]]})",
