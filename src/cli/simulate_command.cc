@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/number_checks.h"
 #include "cli/parse_error.h"
+#include "cli/simulate_given.h"
 #include "cli/simulate_misuse.h"
 #include "cli/simulate_progress.h"
 #include "cli/words.h"
@@ -116,7 +117,8 @@ void add_simulate_options(CLI::App& app, RawSimulate& raw, simulate::Request& re
   app.add_option("--server-hosts", raw.server_hosts,
                  "tensorflow-servers: dedicated hosts, or shared with ranks (dedicated)")
       ->check(is_given);
-  app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20%")->check(is_given);
+  app.add_option("--late", raw.late, "ranks that compute longer in every step: 1:20% is rank 1, by a fifth")
+      ->check(is_given);
   app.add_flag("--no-split", raw.no_split, "do not say what is lost to which cause: an eighth of the time");
   app.add_option(
          "--calibrate", raw.calibrate,
@@ -147,6 +149,11 @@ Status take_bytes(const char* flag, const std::string& text, int64_t& target) {
   if (text.empty()) return Status::ok();
   const Result<int64_t> bytes = bench::parse_bytes(text);
   if (!bytes.is_ok()) return {Code::kInvalidArgument, fmt::format("{}: {}", flag, bytes.status().why)};
+  // HOROVOD_FUSION_THRESHOLD is in bytes, and --fusion-threshold-mb of horovodrun is not.
+  if (bytes.value() < 1 << 10 && text.find_first_not_of("0123456789") == std::string::npos)
+    return {Code::kInvalidArgument,
+            fmt::format("{}: {} without a unit would be {} bytes; write {}MiB, or {}B if that is meant", flag,
+                        text, text, text, text)};
   target = bytes.value();
   return Status::ok();
 }
@@ -309,24 +316,6 @@ Status show(const std::string& path, const std::string& page, const std::string&
   return path.empty() || path == "-" ? Status::ok() : timeline::write_file(path, json);
 }
 
-// As it can be typed again.
-std::string command_text(const Arguments& arguments) {
-  std::string text = "rueda simulate";
-  for (const std::string& word : arguments) {
-    const bool is_plain =
-        !word.empty() && word.find_first_of(" \t\n\"'\\$`*?;&|<>(){}[]#~!") == std::string::npos;
-    text += ' ';
-    if (is_plain) {
-      text += word;
-      continue;
-    }
-    text += '\'';
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    text += '\'';
-  }
-  return text;
-}
-
 // Before what may take long.
 Status check_outputs(const std::vector<Output>& outputs) {
   if (const std::string why = clash_of(outputs); !why.empty()) return {Code::kInvalidArgument, why};
@@ -401,6 +390,7 @@ int simulate_command(const Arguments& arguments) {
     return is_usage_error(status) ? refuse(status.why) : ended(status);
   }
   if (const Status status = complete_simulate(raw, request); !status.is_ok()) return refuse(status.why);
+  request.given = given_options(app);
   const Result<simulate::Report> report = [&] {
     SimulateProgress progress;
     request.watch = [&](const simulate::Progress& now) { progress.show(now); };

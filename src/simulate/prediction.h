@@ -30,6 +30,12 @@ struct Progress {
   int step = 0, steps = 0;    // of this job: ended, and all
 };
 
+// What was asked as it was typed, so that a report says how it was made.
+struct GivenOption {
+  std::string name;   // without the dashes in front
+  std::string value;  // "" = a flag
+};
+
 struct Request {
   workload::Model model;
   Cluster cluster;
@@ -48,6 +54,7 @@ struct Request {
   Noise noise;
   std::vector<bench::LateRank> late;  // a cause of jitter
   Servers servers;
+  std::vector<GivenOption> given = {};         // changes nothing; is told
   bool split = true;                           // says how much of what is lost which cause takes
   std::function<void(const Progress&)> watch;  // is told after each step; may be empty
 };

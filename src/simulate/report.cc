@@ -49,9 +49,16 @@ Ordered tried_in(const Prediction& row) {
   for (const control::Tuner::News& one : row.tuned)
     tried.push_back({{"buckets", one.tried.buckets},
                      {"tried", one.tried.what},
-                     {"gain", one.gain},
+                     {"gain", one.gain ? Ordered(*one.gain) : Ordered()},
                      {"kept", one.is_better}});
   return tried;
+}
+
+Ordered options_of(const Request& request) {
+  Ordered options = Ordered::object();
+  for (const GivenOption& one : request.given)
+    options[one.name] = one.value.empty() ? Ordered(true) : Ordered(one.value);
+  return options;
 }
 
 std::vector<std::string> names_of(const StartedCall& call, const workload::Model& model) {
@@ -205,6 +212,7 @@ std::string json(const Report& report) {
   for (const bench::LateRank& one : request.late) late.push_back({{"rank", one.rank}, {"share", one.share}});
   Ordered root = {
       {"format", 1},
+      {"options", options_of(request)},
       {"workload",
        {{"name", request.model.name},
         {"source", request.model.source},

@@ -17,6 +17,7 @@ namespace rueda::simulate {
 namespace {
 
 constexpr int kFailuresAtFirst = 3;  // if nothing works, the rest is not tried
+constexpr int kToldEach = 10;        // tries of a fit, or predictions
 
 Status take(const std::string& report, Measured& measured) {
   const nlohmann::json root = nlohmann::json::parse(launch::read_text(report), nullptr, false);
@@ -111,14 +112,22 @@ Status fit_costs(Validation& validation, bool fits_payload) {
   if (fitted.empty())
     return {Code::kUnavailable, "none of the replays to which costs are fitted was measured; see above"};
   fmt::print(stderr, "simulate: fits the costs of this machine to {} replays\n", fitted.size());
-  const Result<Calibration> calibration = fit(fitted, validation.cores, {}, fits_payload);
+  const auto watch = [&](const FitProgress& now) {
+    if (now.tries % kToldEach == 0 || now.tries == now.most)
+      fmt::print(stderr, "simulate: fit, try {} of {}: {:.1f} % off in the root of the mean square\n",
+                 now.tries, now.most, 100 * now.error);
+  };
+  const Result<Calibration> calibration = fit(fitted, validation.cores, {}, fits_payload, watch);
   if (!calibration.is_ok()) return calibration.status();
   validation.calibration = calibration.value();
   return Status::ok();
 }
 
 Status predict(Validation& validation) {
-  for (const Measured& one : validation.measured) {
+  for (size_t i = 0; i < validation.measured.size(); ++i) {
+    const Measured& one = validation.measured[i];
+    if (i % kToldEach == 0)
+      fmt::print(stderr, "simulate: predicts replay {} of {}\n", i + 1, validation.measured.size());
     if (one.step_ms.empty()) {
       validation.predicted_ms.push_back(0);
       continue;
@@ -146,7 +155,8 @@ Result<Validation> validate(const ValidateOptions& options) {
     validation = std::move(before).value();
   }
   if (validation.cores == 0) validation.cores = cores();
-  if (!validation.is_complete) {
+  const bool is_known = validation.is_complete;
+  if (!is_known) {
     if (!options.keep.empty())
       fmt::print(stderr,
                  "simulate: keeps what is measured in {0}; if this is interrupted, --measured {0} goes on\n",
@@ -158,6 +168,11 @@ Result<Validation> validate(const ValidateOptions& options) {
     if (const Status kept = keep(validation, options.keep); !kept.is_ok()) return kept;
   }
   if (options.calibration) validation.calibration = *options.calibration;
+  if (!options.calibration && is_known)
+    fmt::print(stderr,
+               "simulate: {} is complete, and its costs are fitted again, which takes minutes; --costs FILE "
+               "takes those that --write-costs has written\n",
+               options.measured);
   Status status = options.calibration ? Status::ok() : fit_costs(validation, /*fits_payload=*/true);
   if (status.is_ok()) status = predict(validation);
   if (!status.is_ok()) return status;

@@ -65,6 +65,18 @@ void add_all(std::vector<Replay>& all) {
                  .placement = "whole"});
 }
 
+// Of a fit: what is changed, by which factors, how often.
+constexpr std::array<double Costs::*, 5> kFields = {&Costs::byte_ns, &Costs::message_us, &Costs::call_us,
+                                                    &Costs::wake_us, &Costs::copy_gbps};
+constexpr std::array<double, 3> kFactors = {2.0, 1.4, 1.15};
+constexpr int kRounds = 2;
+
+// Each number is tried larger and smaller: the fields, the latency and the payload.
+int tries_of(bool fits_payload) {
+  const auto numbers = static_cast<int>(kFields.size()) + (fits_payload ? 2 : 1);
+  return 1 + static_cast<int>(kFactors.size()) * kRounds * 2 * numbers;
+}
+
 }  // namespace
 
 std::vector<Replay> calibration_replays() {
@@ -214,7 +226,7 @@ Result<double> predicted_ms(const Measured& measured, int cores, const Costs& co
 }
 
 Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin,
-                        bool fits_payload) {
+                        bool fits_payload, const FitWatch& watch) {
   Calibration best = begin;
   const auto squares = [&](const Calibration& one) -> Result<double> {
     std::vector<std::future<Result<double>>> predicted;  // [fitted], on all cores
@@ -235,20 +247,27 @@ Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calib
   };
   Result<double> least = squares(best);
   if (!least.is_ok()) return least.status();
-  constexpr std::array<double Costs::*, 5> kFields = {&Costs::byte_ns, &Costs::message_us, &Costs::call_us,
-                                                      &Costs::wake_us, &Costs::copy_gbps};
+  const auto tell = [&] {
+    if (!watch) return;
+    const double error = std::sqrt(least.value() / static_cast<double>(std::max<size_t>(fitted.size(), 1)));
+    watch({.tries = best.tries, .most = tries_of(fits_payload), .error = error});
+  };
+  tell();
   const auto try_one = [&](Calibration next) -> Result<bool> {
     next.tries = best.tries;
     const Result<double> sum = squares(next);
     if (!sum.is_ok()) return sum.status();
-    if (sum.value() > 0.99 * least.value()) return false;
-    next.tries = best.tries;
-    best = next;
-    least = sum;
-    return true;
+    const bool is_better = sum.value() <= 0.99 * least.value();
+    if (is_better) {
+      next.tries = best.tries;
+      best = next;
+      least = sum;
+    }
+    tell();
+    return is_better;
   };
-  for (const double factor : {2.0, 1.4, 1.15}) {
-    for (int round = 0; round < 2; ++round) {
+  for (const double factor : kFactors) {
+    for (int round = 0; round < kRounds; ++round) {
       for (const auto field : kFields)
         for (const double by : {factor, 1 / factor}) {
           Calibration next = best;

@@ -65,10 +65,16 @@ struct Calibration {
   double latency_us = 40;  // one way, between namespaces
   int tries = 0;
 };
+// How far a fit is. error: of the best one so far, the root of the mean square of the relative errors.
+struct FitProgress {
+  int tries = 0, most = 0;
+  double error = 0;
+};
+using FitWatch = std::function<void(const FitProgress&)>;
 // Changes one number after the other as long as the squares of the relative errors become smaller: five
-// costs, the latency and, with many replays, the payload of a link.
+// costs, the latency and, with many replays, the payload of a link. watch is told after each try.
 Result<Calibration> fit(std::span<const Measured> fitted, int cores, const Calibration& begin,
-                        bool fits_payload = true);
+                        bool fits_payload = true, const FitWatch& watch = {});
 
 struct Errors {  // of what was not fitted
   double median = 0, p95 = 0;

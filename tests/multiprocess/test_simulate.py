@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 import pytest
-from launch_support import RUEDA
+from launch_support import ROOT, RUEDA
 
 TINY = {
     "name": "tiny",
@@ -100,6 +101,100 @@ def test_fusion_0_sends_every_tensor_by_itself() -> None:
     assert "161 calls, none fused, " in simulate(*words).stdout
 
 
+def test_the_json_says_how_it_was_made_and_is_the_same_twice(tmp_path: Path) -> None:
+    model, machine = tmp_path / "w.json", tmp_path / "m.json"
+    model.write_text(json.dumps(TINY))
+    machine.write_text(json.dumps({"hosts": 1, "costs": {"submit_us": 3}}))
+    words = (
+        f"--model {model} --costs {machine} --hosts 4 --ranks 8 --per-host 2 --bandwidth 1gbit --latency 25"
+    )
+    words += " --tiers 2:2 --host-order best --compute 5 --dilation 2 --algorithm direct --fusion 32MiB"
+    words += (
+        " --chunk 64KiB --cycle 1 --detail message --steps 4 --step-noise 0.01 --rank-noise 0.02 --seed 7"
+    )
+    words += " --strategy allreduce --late 1:20% --no-split"
+    for last in ("--bucket 4MiB", "--tune 8", "--no-plans --rdma", "--cross-step"):
+        given = f"{words} {last}".split()
+        wanted: Dict[str, Any] = {}
+        for word in given:
+            if word.startswith("--"):
+                name = word[2:]
+                wanted[name] = True
+            else:
+                wanted[name] = word
+        texts = []
+        for file in ("a.json", "b.json"):
+            done = simulate(*given, "--json", str(tmp_path / file), "--html", str(tmp_path / f"{file}.html"))
+            assert done.returncode == 0, done.stderr
+            texts.append((tmp_path / file).read_text())
+        assert texts[0] == texts[1]
+        assert json.loads(texts[0])["options"] == wanted
+    assert json.loads(simulate("--np", "2", "--json", "-").stdout)["options"] == {"ranks": "2"}, "one name"
+
+
+def keys_in(value: Any, free: Set[str]) -> Set[str]:
+    """All keys, without those below `free`, which are names of options, costs and algorithms."""
+    if isinstance(value, list):
+        return set().union(*(keys_in(one, free) for one in value))
+    if not isinstance(value, dict):
+        return set()
+    below = (keys_in(inner, free) for key, inner in value.items() if key not in free)
+    return set(value).union(*below)
+
+
+def test_the_page_names_every_key_of_the_json(tmp_path: Path) -> None:
+    section = (ROOT / "docs/simulate.md").read_text().split("\n## JSON\n")[1]
+    of_prediction, of_validation = section.split("\n`--validate --json FILE` writes")
+    report = tmp_path / "r.json"
+    found: Set[str] = set()
+    for words in (
+        "--hosts 4 --bandwidth 10gbit --steps 4 --tune 200 --tiers 2:4 --late 2:20%",
+        "--hosts 4 --strategy tensorflow-servers --servers 1:4 --steps 4 --no-split",
+    ):
+        done = simulate(*words.split(), "--json", str(report))
+        assert done.returncode == 0, done.stderr
+        read = json.loads(report.read_text())
+        found |= keys_in(read, {"options", "costs", "algorithms"})
+        costs = set(read["cluster"]["costs"])
+    assert {"options", "lost_ms", "culprits", "gain_ms", "tuned", "oversubscription", "share"} <= found, (
+        "made"
+    )
+    assert found - set(re.findall(r"`(\w+)`", of_prediction)) == set()
+    validation = json.loads((ROOT / "docs/validation.json").read_text())
+    kept = keys_in(validation, {"costs", "workload"})
+    assert kept - set(re.findall(r"`(\w+)`", of_validation)) == set()
+    assert costs - set(re.findall(r"`(\w+)`", (ROOT / "docs/simulate.md").read_text())) == set()
+
+
+def test_a_complete_validation_says_what_it_does_and_how_to_go_faster(tmp_path: Path) -> None:
+    replay = {
+        "model": "sh train.sh",
+        "hosts": 2,
+        "per_host": 1,
+        "rate": "1gbit",
+        "bucket_bytes": 0,
+        "strategy": "auto",
+        "cross_step": False,
+        "program": "sh train.sh",
+        "compute_ms": 10,
+        "step_ms": [12],
+        "workload": {**TINY, "compute_ms": 10},
+    }
+    replays = [{**replay, "is_fitted": is_fitted} for is_fitted in (True, False)]
+    measured, machine = tmp_path / "measured.json", tmp_path / "machine.json"
+    measured.write_text(json.dumps({"replays": replays, "cores": 2}))
+    done = simulate("--validate", "--measured", str(measured), "--write-costs", str(machine))
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert said[0].startswith(f"simulate: {measured} is complete, and its costs are fitted again")
+    assert "--costs FILE" in said[0]
+    assert [line for line in said if "fit, try 10 of 85: " in line]
+    assert [line for line in said if "fit, try 85 of 85: " in line]
+    assert said[-1] == "simulate: predicts replay 1 of 2"
+    done = simulate("--validate", "--measured", str(measured), "--costs", str(machine))
+    assert done.returncode == 0 and done.stderr.splitlines() == ["simulate: predicts replay 1 of 2"]
+
+
 def test_a_workload_of_a_job_is_told_of_in_every_form(tmp_path: Path) -> None:
     model, page, report = tmp_path / "w.json", tmp_path / "r.html", tmp_path / "r.json"
     words = f"--hosts 1 --model {model} --steps 4 --html {page} --json {report}".split()
@@ -143,6 +238,16 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--hosts", "2", "--cycle", "nan"], "--cycle: nan is not a number"),
         (["--hosts", "2", "--steps", "nan"], "--steps: "),
         (["--hosts", "2", "--late", "0:nan%"], "--late: "),
+        (["--hosts", "2", "--late", "1:20"], "--late: 1:20 is not a late rank; write its number and by how "),
+        (
+            ["--hosts", "2", "--late", "1:2000%"],
+            "many percent longer it computes, from 0% to 1000%, as in 1:",
+        ),
+        (["--hosts", "2", "--bucket", "8"], "--bucket: 8 without a unit would be 8 bytes; write 8MiB, or 8B"),
+        (
+            ["--hosts", "2", "--fusion", "64"],
+            "--fusion: 64 without a unit would be 64 bytes; write 64MiB, or",
+        ),
         (["--hosts", "2", "--tiers", "2:nan"], "--tiers: "),
         (["--hosts", "2", "--bandwidth", "nangbit"], "--bandwidth: "),
         (["--hosts", "2", "--seed", "-1"], "--seed: -1 is not a whole number from 0 to 1844"),
@@ -245,6 +350,10 @@ def test_what_is_there_stays_if_the_request_is_refused_and_two_outputs_may_vanis
         ("", "it is empty"),
         ('{"name": "a"', "it is no JSON at line 1, column 13, where it ends too early"),
         ('{"name": "a", "name": "b"}', 'an object has the key "name" twice'),
+        (
+            json.dumps({**TINY, "parameters": [["w", 500], ["w", 500]]}),
+            'two of "parameters" are named "w"; give each gradient a name of its own',
+        ),
         (json.dumps({**TINY, "name": "a\nb"}), '"name" has a control character'),
     ],
 )

@@ -110,6 +110,29 @@ TEST(simulate_validation, a_training_program_is_predicted_from_its_own_workload)
   EXPECT_THAT(words, testing::Contains("--"));
 }
 
+TEST(simulate_validation, a_fit_tells_how_far_it_is_and_ends_with_its_last_try) {
+  workload::Model model;
+  model.name = "tiny";
+  model.source = model.compute_source = "test";
+  model.compute_ms = 1;
+  model.parameters = {{.name = "a", .count = 100'000}, {.name = "b", .count = 1000}};
+  const Measured program{.replay = {.model = "sh train.sh", .program = "sh train.sh", .is_fitted = true},
+                         .compute_ms = 1,
+                         .step_ms = {20},
+                         .workload = workload::text_of(model)};
+  for (const bool fits_payload : {true, false}) {
+    std::vector<FitProgress> told;
+    const auto watch = [&](const FitProgress& now) { told.push_back(now); };
+    const Calibration found = fit({&program, 1}, 2, {}, fits_payload, watch).value();
+    ASSERT_EQ(std::ssize(told), found.tries);
+    for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i].tries, static_cast<int>(i) + 1);
+    EXPECT_EQ(told.back().most, found.tries);
+    EXPECT_LT(told.back().error, told.front().error);
+    const double ms = predicted_ms(program, 2, found.costs, found.latency_us).value();
+    EXPECT_NEAR(told.back().error, std::abs(std::log(ms / 20)), 1e-9);
+  }
+}
+
 // Computing alone and the bytes of each replay; what else it takes is in the fifth that is left.
 TEST(simulate_validation, all_replays_three_times_end_within_75_minutes) {
   double seconds = 0;
