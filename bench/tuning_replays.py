@@ -1,12 +1,14 @@
 """What the tuner gains and what it costs: long replays of training with it and without it.
 
     sudo PATH=$PWD/.venv/bin:$PATH python bench/tuning_replays.py /tmp/tuning.json
+    sudo PATH=$PWD/.venv/bin:$PATH python bench/tuning_replays.py /tmp/tuning.json --only VGG-16      one case
 
 Hosts are network namespaces (`rueda bench replay`). "from 64 MiB" begins with buckets that are too large on
 purpose (RUEDA_PLAN_BUCKET_BYTES, and RUEDA_TUNE=on); the other cases begin with the library's first guess.
 Each case runs without the tuner, then with it for many more steps, and without it again, since a machine
 drifts. The mean step with the tuner contains all that its trials cost; its median is a step of what was kept.
-Every measurement is written to the file at once, and what is there already is not measured again.
+Every measurement is written to the file at once, and what is there already is not measured again. Settings
+in the environment, RUEDA_TUNE_PERCENT for example, reach the replays.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ CASES: Dict[str, Any] = {
     "ResNet-50, 2 hosts, 5 Gbit/s": ("resnet50 -np 2 --rate 5gbit --dilation 0.5", 1500, {}),
     "ResNet-50, 4 hosts, 10 Gbit/s": ("resnet50 -np 4 --rate 10gbit --dilation 0.4", 1000, {}),
     "BERT base, 2 hosts, 5 Gbit/s, from 64 MiB": ("bert_base -np 2 --rate 5gbit", 450, LARGE),
+    "VGG-16, 4 hosts, 10 Gbit/s": ("vgg16 -np 4 --rate 10gbit --dilation 1", 600, {}),  # 3 to 4 s a step
 }
 PARTS = ("plain", "tuned", "plain again")
 PLAIN_STEPS = 60
-LIMIT_S = 1800
+LIMIT_S = 3600
 
 
 def replay(options: str, steps: int, settings: Dict[str, str]) -> Dict[str, Any]:
@@ -89,6 +92,8 @@ def main() -> None:
     given = parser.parse_args()
     measured: Dict[str, Any] = json.loads(given.file.read_text()) if given.file.exists() else {}
     names: List[str] = [name for name in CASES if given.only is None or given.only in name]
+    if not names:
+        parser.error(f"--only {given.only} is in the name of no case; there are: {'; '.join(CASES)}")
     left = given.most
     for name in [name for name in names for _ in PARTS]:
         case = measured.setdefault(name, {})

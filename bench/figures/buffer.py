@@ -22,7 +22,7 @@ Inputs:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from output import Found, make_figure, pyplot, save, simulate_all, write_cluster
 
@@ -57,7 +57,7 @@ FABRICS = [
 
 def bucket_words(mib: int) -> List[str]:
     """A bucket of one byte holds one tensor. Fusion is no limit: it is divided by two calls under way."""
-    return ["--bucket", f"{mib}MiB" if mib > 0 else "1", "--fusion", "512MiB"]
+    return ["--bucket", f"{mib}MiB" if mib > 0 else "1B", "--fusion", "512MiB"]
 
 
 def compute(rueda: str, folder: Path, _most: int) -> Found:
@@ -99,12 +99,21 @@ def relative(row: Found) -> List[float]:
     return [100 * (step / min(steps) - 1) for step in steps]
 
 
+def best_on_average(fabric: Found) -> Tuple[int, float]:
+    """The fixed size that is best over the models, and by how many points the chosen ones are longer."""
+    rows = [relative(row) for row in fabric["models"].values()]
+    *fixed, chosen = [sum(column) / len(rows) for column in zip(*rows)]
+    return MIB[fixed.index(min(fixed))], chosen - min(fixed)
+
+
 def show(found: Found) -> None:
     for fabric in found["fabrics"]:
         print(f"{fabric['name']}: longer than the shortest step, in %, with 0, 1 … 256 MiB, and as chosen")
         for model, row in fabric["models"].items():
             chosen = f"{row['chosen_bucket_bytes'] / 2**20:g} MiB"
             print(f"    {MODELS[model]}: {[round(one, 1) for one in relative(row)]} ({chosen})")
+        mib, points = best_on_average(fabric)
+        print(f"    on average over the models {mib} MiB, and what is chosen is {points:.1f} points longer")
 
 
 def draw(found: Found, path: Path) -> None:

@@ -63,6 +63,23 @@ def test_merged_gradients_are_ready_with_the_last_of_them(monkeypatch: pytest.Mo
     assert [round(ms, 2) for _, _, ms in late] == [6.0, 7.5]
 
 
+def test_the_page_says_of_buckets_what_the_figure_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = script("buffer", monkeypatch)
+    fabrics = json.loads((ROOT / "docs/figures/buffer.json").read_text())["fabrics"]
+    page = (ROOT / "docs/predictions.md").read_text().split("## The size of buckets")[1].split("\n## ")[0]
+    best = [(fabric["name"], *buffer.best_on_average(fabric)) for fabric in fabrics]
+    better = [f"{mib} MiB by {points:.1f} " for _, mib, points in best if round(points, 1) > 0]
+    assert len(better) == 4 and all(words in page for words in better), better
+    faster, slower = [], []  # computing, than in the models
+    for fabric in fabrics:
+        to = slower if fabric["dilation"] == 1 else faster
+        to += [buffer.relative(row) for row in fabric["models"].values()]
+    assert f"costs up to {max(max(row[:-1]) for row in faster):.0f} % with another" in page
+    assert f"up to {max(max(row[:-1]) for row in slower):.1f} % with computing" in page
+    *others, worst = sorted(row[-1] for row in slower + faster)
+    assert f"within {others[-1]:.1f} % of the best" in page and f"is {worst:.1f} % longer than" in page
+
+
 def test_every_figure_is_made_by_make_figures_and_is_in_the_page() -> None:
     made = (ROOT / "Makefile").read_text().split("figures: setup")[1].split("for figure in ")[1].split(";")[0]
     page = (ROOT / "docs/predictions.md").read_text()
