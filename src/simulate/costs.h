@@ -17,7 +17,8 @@ struct Costs {
   double payload =
       0.957;  // the share of a link's rate that carries payload: 1448 of the 1514 bytes of a frame
   double control_us = 3;  // of rank 0, for each control message
-  double slow_share = 0;  // how much longer computing takes because communication runs beside it
+  double slow_share =
+      0;  // how much longer computing takes because communication runs beside it; 0.2: a fifth
 };
 
 struct CostField {
@@ -33,6 +34,6 @@ inline constexpr std::array<CostField, 9> kCostFields = {{{"submit_us", &Costs::
                                                           {"copy_gbps", &Costs::copy_gbps, 1e-3, 1e6},
                                                           {"payload", &Costs::payload, 0.01, 1},
                                                           {"control_us", &Costs::control_us, 0, 1e6},
-                                                          {"slow_share", &Costs::slow_share, 0, 10}}};
+                                                          {"slow_share", &Costs::slow_share, 0, 1}}};
 
 }  // namespace rueda::simulate

@@ -134,6 +134,7 @@ TEST(simulate_cluster, a_file_that_contradicts_itself_is_refused_in_one_sentence
       {R"({"hosts": 4, "tiers": [{"hosts": 4, "rate": "1gbit"}, {"hosts": 6, "rate": "1gbit"}]})",
        "a tier of switches over 6 hosts is above one over 4; each must have some times as many"},
       {R"({"hosts": 2, "costs": {"payload": 0}})", "\"payload\" is not a number from 0.01 to 1"},
+      {R"({"hosts": 2, "costs": {"slow_share": 20}})", "\"slow_share\" is not a number from 0 to 1"},
       {R"({"hosts": 2, "costs": {"pay": 1}})", "\"costs\" has an unknown key \"pay\""}};
   for (const auto& [json, why] : files) {
     const Result<Cluster> cluster = parse_cluster(json, "c.json");

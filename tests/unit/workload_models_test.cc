@@ -168,7 +168,8 @@ TEST(ModelText, is_read_back) {
 
 TEST(ModelText, of_many_tensors_has_lines_of_bounded_length) {
   Model model = parse_model(std::string(kHead) + "}", "F").value();
-  model.parameters.assign(200, {"layer", 1});
+  model.parameters.clear();
+  for (int i = 0; i < 200; ++i) model.parameters.push_back({"layer" + std::to_string(i), 1});
   model.compute_ms = 500;
   for (int i = 0; i < 200; ++i) model.stated_ready_ms.push_back(100.125 + i);
   const std::string text = text_of(model);
