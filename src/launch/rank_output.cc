@@ -269,13 +269,17 @@ void RankOutput::write_log(LogFile& log, std::string_view bytes) {
 }
 
 void RankOutput::lose_log(const std::string& why) {
-  if (!std::exchange(has_lost_logs_, true))
-    say(fmt::format("rueda: {}; free space there or name another directory\n", why));
+  if (!std::exchange(has_lost_logs_, true)) say_no_space(why);
 }
 
+void RankOutput::say_no_space(const std::string& why) {
+  say(fmt::format("rueda: {}; free space there or name another directory\n", why));
+}
+
+// The next ones replace them, so nothing is lost for good.
 void RankOutput::write_metrics(Rank rank, std::string_view text) {
   const Status written = status::replace_file(log_path(options_.log_dir, rank, "prom"), text);
-  if (!written.is_ok()) lose_log(written.why);
+  if (!written.is_ok() && !std::exchange(has_told_of_metrics_, true)) say_no_space(written.why);
 }
 
 void RankOutput::say(std::string_view text) { write_to(err(), turns_of(Stream::kStderr).add_text(text)); }

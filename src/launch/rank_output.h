@@ -80,6 +80,7 @@ class RankOutput {
   void break_off(LineTurns& turns, std::string_view why);
   void write_log(LogFile& log, std::string_view bytes);
   void lose_log(const std::string& why);
+  void say_no_space(const std::string& why);
   static std::string log_path(const std::string& folder, Rank rank, std::string_view ending);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
@@ -94,6 +95,7 @@ class RankOutput {
   bool has_broken_line_ = false;    // the user is told once
   bool has_progress_ = false;       // such a line stands on the terminal
   bool has_lost_logs_ = false;      // the user is told once
+  bool has_told_of_metrics_ = false;
 };
 
 }  // namespace rueda::launch

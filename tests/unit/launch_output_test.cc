@@ -1,4 +1,5 @@
 #include "launch/output.h"
+#include "launch/rank_output.h"
 
 #include <gmock/gmock.h>
 
@@ -194,6 +195,14 @@ TEST(Prefix, neighbouring_ranks_have_different_colours_that_end_with_the_prefix)
   const std::string first = line_prefix(style, 0, "h", Stream::kStdout, "");
   EXPECT_NE(first.substr(0, 5), line_prefix(style, 1, "h", Stream::kStdout, "").substr(0, 5));
   EXPECT_TRUE(first.ends_with("\x1b[0m "));
+}
+
+// The next ones may be written, as when a disk is full for a while.
+TEST(RankOutput, metrics_that_cannot_be_written_lose_no_log) {
+  RankOutput output({.style = {}, .shown = {}, .log_dir = "/nowhere/logs", .log_url = {}, .output_dir = {}},
+                    1);
+  output.write_metrics(0, "rueda_steps_total 1\n");
+  EXPECT_FALSE(output.has_lost_logs());
 }
 
 }  // namespace

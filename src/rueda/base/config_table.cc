@@ -164,8 +164,8 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.back().parse = parse_transports;
   table.push_back(
       text({"algorithm", "RUEDA_ALGORITHM", "", "",
-            "Forces one collective algorithm by name (docs/costs.md lists them); empty leaves the choice to the "
-            "cost model."},
+            "Forces one collective algorithm by name (docs/costs.md lists them); empty leaves the choice to "
+            "the cost model."},
            &Config::algorithm, "name of an algorithm"));
   table.push_back(
       text({"determinism", "RUEDA_DETERMINISM", "", "",
