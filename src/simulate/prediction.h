@@ -39,7 +39,7 @@ struct GivenOption {
 struct Request {
   workload::Model model;
   Cluster cluster;
-  std::vector<int> ranks;  // a prediction for each number; empty: those of the cluster
+  std::vector<int> ranks;  // a prediction for each that differs; empty: those of the cluster
   Changes changes;         // the rest of what would be if …
   Detail detail = Detail::kAuto;
   int steps = 30;
@@ -59,10 +59,11 @@ struct Request {
   std::function<void(const Progress&)> watch;  // is told after each step; may be empty
 };
 
-// What is lost of a step, by cause: milliseconds that add up to step_ms - compute_ms (the Shapley values of
-// taking each cause away).
+// What is lost of a step, by cause: milliseconds that add up to the mean of the steps that were compared,
+// less compute_ms (the Shapley values of taking each cause away).
 struct Losses {
   double links_ms = 0, hosts_ms = 0, jitter_ms = 0, slowdown_ms = 0;
+  [[nodiscard]] double sum_ms() const { return links_ms + hosts_ms + jitter_ms + slowdown_ms; }
 };
 
 // One place that is slower than its like, or several of a kind where one alone is not worth much. What a step
@@ -85,6 +86,7 @@ struct Prediction {
   std::string bottleneck;               // empty: not known without the split
   Losses losses;
   bool has_losses = false;
+  int lost_steps = 0;                   // that were compared for losses; 0 = none
   std::vector<std::string> host_order;  // names; empty where the order is the cluster's
   std::vector<Culprit> culprits;        // the one that costs most first; only with losses
   int steps = 0;

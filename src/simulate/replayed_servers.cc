@@ -53,7 +53,8 @@ class ReplayedServers {
     begin_step();
     const Status status = network_.run_until([this] { return step_ == options_.steps; });
     if (!status.is_ok()) return status;
-    result_.use = {.busy_us = network_.use(), .algorithms = {{"alltoall", calls_}}};
+    result_.use = {.busy_us = network_.use(),
+                   .algorithms = {{"alltoall", calls_that_count(options_, result_)}}};
     return std::move(result_);
   }
 

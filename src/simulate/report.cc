@@ -1,6 +1,7 @@
 // The two forms of a report.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bench/sizes.h"
@@ -86,6 +87,7 @@ Ordered row_of(const Prediction& row, const workload::Model& model) {
                  {"link_busy", row.link_busy},
                  {"core_busy", row.core_busy},
                  {"lost_ms", nullptr},
+                 {"lost_steps", row.lost_steps},
                  {"culprits", Ordered::array()},
                  {"bucket_bytes", row.bucket_bytes},
                  {"calls", row.calls},
@@ -154,6 +156,14 @@ std::string world_text(const workload::Model& model) {
                      model.world == 1 ? "one rank" : fmt::format("{} ranks", model.world));
 }
 
+// The step of the table is a median. Said where the shares do not add up to it.
+std::string mean_text(const Prediction& row) {
+  const double mean_ms = row.compute_ms + row.losses.sum_ms();
+  if (!row.has_losses || std::abs(mean_ms - row.step_ms) <= 0.01 * row.step_ms) return {};
+  return fmt::format("{} ranks, what is lost is that of a mean step, {:.1f} ms over {} of {} steps\n",
+                     row.ranks, mean_ms, row.lost_steps, row.steps);
+}
+
 std::string links_text(const Request& request) {
   const Cluster cluster = as_asked(request);
   const auto rate = [](double bits) { return bench::rate_text(static_cast<int64_t>(bits)); };
@@ -191,6 +201,7 @@ std::string page(const Report& report) {
   }
   if (request.split)
     text += "\nlinks, hosts, jitter, slowdown: milliseconds of a step that are lost to each\n";
+  for (const Prediction& row : report.rows) text += mean_text(row);
   for (const Prediction& row : report.rows)
     if (const std::string tuned = tuned_text(request, row); !tuned.empty())
       text += fmt::format("{} ranks, {}\n", row.ranks, tuned);

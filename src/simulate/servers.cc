@@ -34,6 +34,11 @@ Cluster with_servers(Cluster cluster, const Servers& servers, int ranks) {
   return cluster;
 }
 
+int64_t calls_that_count(const JobOptions& options, const JobResult& result) {
+  const auto before = static_cast<size_t>(options.counted_from);
+  return result.calls.back() - (before > 0 ? result.calls[before - 1] : 0);
+}
+
 Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
                               const Place& place) {
   return servers.strategy == Strategy::kParameterServer

@@ -49,6 +49,9 @@ struct Place {
 Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
                               const Place& place);
 
+// Of all calls those of the steps from options.counted_from on.
+int64_t calls_that_count(const JobOptions& options, const JobResult& result);
+
 // Each in a file of its own.
 Result<JobResult> run_replayed_servers(const Program& program, const JobOptions& options,
                                        const Servers& servers, const Place& place);

@@ -157,12 +157,16 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   one.way = run.value().job.way;
   one.tuned_steps = 0;
   if (request.split) {
-    const int steps = std::min(request.steps, std::clamp(512 / row.ranks, 2, 8));
-    const Result<Losses> losses = split_losses(one, steps);
+    // Shares are of the steps that are told, unless up to sixteen such jobs would take too long.
+    constexpr int kMostRankSteps = 512;
+    const int most_steps = std::max(2, kMostRankSteps / row.ranks);
+    row.lost_steps = std::min(request.steps, most_steps);
+    const Result<Losses> losses = split_losses(one, row.lost_steps);
     if (!losses.is_ok()) return losses.status();
     row.losses = losses.value();
     row.has_losses = true;
-    Result<std::vector<Culprit>> culprits = find_culprits(request, cluster.value(), one.way, steps);
+    Result<std::vector<Culprit>> culprits =
+        find_culprits(request, cluster.value(), one.way, std::min(row.lost_steps, 8));
     if (!culprits.is_ok()) return culprits.status();
     row.culprits = std::move(culprits).value();
   }
@@ -176,7 +180,9 @@ Result<Report> simulate(const Request& request) {
   if (const Status status = check_algorithm(request); !status.is_ok()) return status;
   if (const Status status = check_exchanges(request); !status.is_ok()) return status;
   Report report{.request = request, .rows = {}};
-  std::vector<std::optional<int>> worlds(request.ranks.begin(), request.ranks.end());
+  std::vector<std::optional<int>> worlds;
+  for (const int ranks : request.ranks)
+    if (std::ranges::find(worlds, std::optional(ranks)) == worlds.end()) worlds.emplace_back(ranks);
   if (worlds.empty()) worlds.emplace_back();
   for (const std::optional<int>& ranks : worlds) {
     Changes changes = request.changes;

@@ -70,7 +70,8 @@ class TensorflowServers {
     begin_step();
     const Status status = network_.run_until([this] { return step_ == options_.steps; });
     if (!status.is_ok()) return status;
-    result_.use = {.busy_us = network_.use(), .algorithms = {{"variables", calls_}}};
+    result_.use = {.busy_us = network_.use(),
+                   .algorithms = {{"variables", calls_that_count(options_, result_)}}};
     return std::move(result_);
   }
 

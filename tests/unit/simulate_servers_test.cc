@@ -114,6 +114,14 @@ TEST(SimulatedServers, are_late_where_a_rank_is) {
   EXPECT_NEAR(row_of(request).step_ms - usual, 1000, 200);
 }
 
+TEST(SimulatedServers, count_the_calls_of_the_steps_that_are_told) {
+  for (const Servers& servers : {tensorflow(2), replayed(2, false)}) {
+    const Prediction row = row_of("resnet50", 4, servers);
+    ASSERT_EQ(row.algorithms.size(), 1U);
+    EXPECT_EQ(static_cast<double>(row.algorithms.begin()->second), row.calls * row.steps);
+  }
+}
+
 TEST(SimulatedServers, give_the_same_report_twice) {
   for (const Servers& servers : {tensorflow(3), tensorflow(3, false, false), replayed(3, true)}) {
     Request request = request_of("resnet50", 4, servers);
