@@ -186,20 +186,26 @@ TEST(simulate_culprits, hosts_of_different_speed_lose_what_they_cost_to_jitter) 
 TEST(simulate_losses, are_of_the_steps_that_are_told) {
   Request request = request_of({"vgg16", 4, 1, "10gbit", {}, "", {}});
   request.noise = {.step = 0.2, .rank = 0, .seed = 3};
-  request.steps = 30;
+  request.steps = 12;
   request.split = true;
   const Prediction row = simulate(request).value().rows.front();
   EXPECT_EQ(row.lost_steps, row.steps);
   const Case one(request, request.cluster, {});
-  EXPECT_NEAR(row.compute_ms + row.losses.sum_ms(), run_case(one, kAllCauses, 30).value().mean_ms(), 0.01);
-  request.steps = 150;
-  const Prediction longer = simulate(request).value().rows.front();
-  EXPECT_EQ(longer.lost_steps, 128) << "512 by the number of ranks";
+  EXPECT_NEAR(row.compute_ms + row.losses.sum_ms(), run_case(one, kAllCauses, 12).value().mean_ms(), 0.01);
+}
+
+TEST(simulate_losses, of_many_ranks_are_of_fewer_steps) {
+  Request request = request_of({"vgg16", 1, 128, "10gbit", {}, "", {}});
+  request.steps = 6;
+  const Prediction row = simulate(request).value().rows.front();
+  EXPECT_EQ(row.lost_steps, 4) << "512 by the number of ranks";
+  EXPECT_EQ(row.steps, 6);
 }
 
 TEST(simulate_losses, have_one_row_for_a_number_of_ranks_that_is_given_twice) {
   Request request = request_of({"vgg16", 4, 1, "10gbit", {}, "", {}});
   request.steps = 2;
+  request.split = false;
   request.ranks = {4, 2, 4};
   const Report report = simulate(request).value();
   ASSERT_EQ(report.rows.size(), 2U);
