@@ -151,7 +151,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
   on_off(&app, "autotune", tuning.autotune,
          "learned plans try other buckets while the job trains (as RUEDA_TUNE)");
-  app.add_option("--autotune-log-file", tuning.autotune_log_file)->group("");
+  app.add_option("--autotune-log-file", tuning.autotune_log_file, "write what the tuner tried to this file");
   app.add_option("--autotune-warmup-samples", tuning.autotune_warmup_samples)->group("");
   app.add_option("--autotune-steps-per-sample", tuning.autotune_steps_per_sample)->group("");
   app.add_option("--autotune-bayes-opt-max-samples", tuning.autotune_bayes_opt_max_samples)->group("");

@@ -138,8 +138,8 @@ Variables tuning_variables(const Tuning& tuning) {
   writer.put_horovod("HIERARCHICAL_ALLGATHER", tuning.hierarchical_allgather);
   writer.put_horovod("TORUS_ALLREDUCE", tuning.torus_allreduce);
   writer.put_horovod("AUTOTUNE", tuning.autotune);
+  writer.put_horovod("AUTOTUNE_LOG", tuning.autotune_log_file);  // what rueda tunes by default is told as well
   if (tuning.autotune.value_or(false)) {
-    writer.put_horovod("AUTOTUNE_LOG", tuning.autotune_log_file);
     writer.put_horovod("AUTOTUNE_WARMUP_SAMPLES", tuning.autotune_warmup_samples);
     writer.put_horovod("AUTOTUNE_STEPS_PER_SAMPLE", tuning.autotune_steps_per_sample);
     writer.put_horovod("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", tuning.autotune_bayes_opt_max_samples);

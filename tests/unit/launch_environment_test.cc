@@ -49,6 +49,12 @@ TEST(TuningVariables, suboptions_need_their_main_option) {
   EXPECT_THAT(tuning_variables(tuning), Contains(Pair("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "5")));
 }
 
+TEST(TuningVariables, the_log_of_the_tuner_needs_no_other_option) {
+  Tuning tuning;
+  tuning.autotune_log_file = "tried.csv";
+  EXPECT_THAT(tuning_variables(tuning), testing::ElementsAre(Pair("HOROVOD_AUTOTUNE_LOG", "tried.csv")));
+}
+
 TEST(TuningVariables, several_interfaces_reach_the_core_and_nccl) {
   Tuning tuning;
   tuning.network_interface = "eth0,eth1";
