@@ -138,7 +138,7 @@ Variables tuning_variables(const Tuning& tuning) {
   writer.put_horovod("HIERARCHICAL_ALLGATHER", tuning.hierarchical_allgather);
   writer.put_horovod("TORUS_ALLREDUCE", tuning.torus_allreduce);
   writer.put_horovod("AUTOTUNE", tuning.autotune);
-  writer.put_horovod("AUTOTUNE_LOG", tuning.autotune_log_file);  // what rueda tunes by default is told as well
+  writer.put_horovod("AUTOTUNE_LOG", tuning.autotune_log_file);  // rueda tunes without being asked
   if (tuning.autotune.value_or(false)) {
     writer.put_horovod("AUTOTUNE_WARMUP_SAMPLES", tuning.autotune_warmup_samples);
     writer.put_horovod("AUTOTUNE_STEPS_PER_SAMPLE", tuning.autotune_steps_per_sample);
