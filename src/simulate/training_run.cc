@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "launch/processes.h"
+#include "rueda/base/sleep.h"
+#include "simulate/held_signals.h"
 #include "simulate/quantile.h"
 #include "timeline/make_workload.h"
 #include "timeline/summarize.h"
@@ -19,6 +22,7 @@ namespace rueda::simulate {
 namespace {
 
 constexpr size_t kMostSaid = 2000;  // bytes of what a run has printed
+constexpr Nanos kLook = 50 * kMillisecond;
 constexpr size_t kWarmUpSteps = 5;  // in which a plan is learned and TCP finds its windows
 
 // This process's, without what would change a measurement.
@@ -91,7 +95,10 @@ Status TrainingRun::start(std::vector<std::string> words, const std::vector<std:
                                              .death_signal = SIGTERM});
   if (!child.is_ok()) return child.status();
   int status = 0;
-  while (waitpid(child.value(), &status, 0) < 0 && errno == EINTR) {
+  bool is_told = false;
+  while (waitpid(child.value(), &status, WNOHANG) == 0) {
+    if (HeldSignals::has_come() && !std::exchange(is_told, true)) kill(child.value(), SIGTERM);
+    sleep_for(kLook);
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Status::ok();
   std::string said = launch::read_text(log);

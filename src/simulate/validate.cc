@@ -10,6 +10,7 @@
 
 #include "bench/temporary_folder.h"
 #include "launch/processes.h"
+#include "simulate/held_signals.h"
 #include "simulate/training_run.h"
 #include "timeline/output_file.h"
 
@@ -81,6 +82,7 @@ Status keep(const Validation& validation, const std::string& path) {
 // The repeats take turns, so that a busy minute of the machine does not fall on one replay alone. What is
 // measured is kept at once.
 Status measure(const std::string& binary, const std::string& path, Validation& validation) {
+  const HeldSignals signals;  // goes last, when the folder is gone
   const Result<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("rueda-simulate");
   if (!folder.is_ok()) return folder.status();
   const TrainingRun run{.binary = binary, .folder = folder.value().path()};
@@ -98,6 +100,7 @@ Status measure(const std::string& binary, const std::string& path, Validation& v
         if (const Status kept = keep(validation, path); !kept.is_ok()) return kept;
         continue;
       }
+      if (HeldSignals::has_come()) return status;
       if (++failures == kFailuresAtFirst && measured == 0) return status;
       fmt::print(stderr, "simulate: {}\n", status.why);
       all[i].failed = in_one_line(status.why);
