@@ -17,8 +17,8 @@ struct Costs {
   double payload =
       0.957;  // the share of a link's rate that carries payload: 1448 of the 1514 bytes of a frame
   double control_us = 3;  // of rank 0, for each control message
-  double slow_share =
-      0;  // how much longer computing takes because communication runs beside it; 0.2: a fifth
+  // How much longer computing takes because communication runs beside it; 0.2: a fifth.
+  double slow_share = 0;
 };
 
 struct CostField {

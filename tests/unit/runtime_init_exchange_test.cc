@@ -186,11 +186,11 @@ TEST_F(RendezvousPointTest, rank_0_that_ends_is_named_by_those_who_share_a_folde
     meet({{&a, 0}, {&b, 1}});
     run_dir = b.rendezvous().run_dir;
     InitExchange exchange(*b.rendezvous().store, 1, 1, 2, soon());
-    exchange.watch_rank_0([&] { return store::is_over(run_dir); });
+    exchange.watch_rank_0([&] { return store::is_run_over(run_dir); });
     EXPECT_TRUE(exchange.interrupted().is_ok());
   }
   InitExchange exchange(*b.rendezvous().store, 1, 1, 2, soon());
-  exchange.watch_rank_0([&] { return store::is_over(run_dir); });
+  exchange.watch_rank_0([&] { return store::is_run_over(run_dir); });
   EXPECT_THAT(exchange.interrupted().why,
               HasSubstr("rank 0, which serves the store of this init, has ended"));
 }

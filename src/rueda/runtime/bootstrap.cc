@@ -220,7 +220,7 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   if (does_rank_0_serve(world) && server == nullptr) exchange.depend_on_rank_0();
   const std::string& run_dir = point.rendezvous().run_dir;
   if (!run_dir.empty() && world.rank != 0 && !world.is_elastic)
-    exchange.watch_rank_0([&run_dir] { return store::is_over(run_dir); });
+    exchange.watch_rank_0([&run_dir] { return store::is_run_over(run_dir); });
   exchange.tell(point.wait());
   // Freed after a failure, so that a rank that has run out of descriptors can still report it through
   // a file store.

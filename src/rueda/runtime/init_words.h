@@ -15,8 +15,8 @@
 namespace rueda::runtime {
 
 inline constexpr Nanos kInitSlice = 250 * kMillisecond;  // between looks for a failure of others
-inline constexpr Nanos kInitLook =
-    20 * kMillisecond;                           // how old an answer may be that the ranks of a host share
+// How old an answer may be that the ranks of a host share.
+inline constexpr Nanos kInitLook = 20 * kMillisecond;
 inline constexpr Nanos kInitTell = 2 * kSecond;  // for one answer of a store that may be gone
 
 // "<number> open" while ranks may still come, "<number> closed" afterwards.

@@ -114,7 +114,7 @@ void end_file_run(FileLease& lease) {
   lease = {};
 }
 
-bool is_over(const std::string& run_dir) { return !is_held(run_dir); }
+bool is_run_over(const std::string& run_dir) { return !is_held(run_dir); }
 
 void note_failed_run(const FileLease& lease, const std::string& why) {
   if (lease.dir.empty()) return;

@@ -38,7 +38,7 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
                               const Interrupted& is_interrupted = {});
 
 // Whether rank 0 of this run has ended: nobody holds its lock.
-bool is_over(const std::string& run_dir);
+bool is_run_over(const std::string& run_dir);
 
 // Rank 0: leaves a record for ranks that come when it has ended, or takes it back. No effect without a lease.
 void note_failed_run(const FileLease& lease, const std::string& why);
