@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional
 
 from harness import PATIENCE
+from processes import children_of
 
 NAMES = ["a", "b"]
 TOOLS = ["ip", "unshare", "nsenter", "ssh", "ssh-keygen"]
@@ -115,9 +116,9 @@ class Boxes:
         while True:
             assert process.poll() is None and time.monotonic() < deadline, "a box did not start"
             with contextlib.suppress(OSError):
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                if children and _command_of(int(children[0])).startswith("sh"):
-                    return int(children[0])
+                children = children_of(process.pid)
+                if children and _command_of(children[0]).startswith("sh"):
+                    return children[0]
             time.sleep(0.01)
 
     def _await_login(self, name: str) -> None:
