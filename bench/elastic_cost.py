@@ -29,8 +29,8 @@ def compute(seconds: float) -> None:
         pass
 
 
-def make_steps(count: int, seconds: float, commit) -> list[float]:  # type: ignore[no-untyped-def]
-    """The time of each step, in seconds."""
+def make_steps(count: int, seconds: float, commit) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]
+    """The time of each step, and of the commit at its end, in seconds."""
     import numpy as np
 
     import rueda.numpy as hvd
@@ -41,13 +41,15 @@ def make_steps(count: int, seconds: float, commit) -> list[float]:  # type: igno
         began = time.perf_counter()
         compute(seconds)
         weights -= np.float32(0.5) * hvd.allreduce(gradient, name="gradient")
+        summed = time.perf_counter()
         commit()
-        times.append(time.perf_counter() - began)
+        ended = time.perf_counter()
+        times.append((ended - began, ended - summed))
     return times
 
 
 def rank(mode: str, steps: int, seconds: float) -> None:
-    """One rank of a job. Rank 0 prints its median step."""
+    """One rank of a job. Rank 0 prints its median step and its median commit."""
     import rueda.numpy as hvd
 
     hvd.init()
@@ -62,12 +64,12 @@ def rank(mode: str, steps: int, seconds: float) -> None:
 
         times = hvd.elastic.run(lambda _: make_steps(steps + WARM_UP, seconds, commit))(state)
     if hvd.rank() == 0:
-        print(json.dumps(median(times[WARM_UP:])), flush=True)
+        print(json.dumps([median(column) for column in zip(*times[WARM_UP:])]), flush=True)
     hvd.shutdown()
 
 
-def median_step(mode: str, options: argparse.Namespace) -> float:
-    """Of one job, in seconds."""
+def medians(mode: str, options: argparse.Namespace) -> tuple[float, float]:
+    """A step and a commit of one job, in seconds."""
     elastic = ["--min-np", str(options.ranks)] if mode == "elastic" else []
     command = [
         os.environ.get("RUEDA_BIN", "rueda"),
@@ -82,7 +84,8 @@ def median_step(mode: str, options: argparse.Namespace) -> float:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=True, stdin=subprocess.DEVNULL
     )
-    return float(done.stdout.split()[-1])
+    step, commit = json.loads(done.stdout.splitlines()[-1])
+    return step, commit
 
 
 def main() -> None:
@@ -98,17 +101,22 @@ def main() -> None:
     if options.rank:
         rank(options.rank, options.steps, options.compute_ms / 1e3)
         return
-    ratios = []
+    ratios, commits = [], []
     for turn in range(options.turns):
         modes = ["plain", "elastic"] if turn % 2 == 0 else ["elastic", "plain"]
-        found = {mode: median_step(mode, options) for mode in modes}
-        ratios.append(found["elastic"] / found["plain"])
+        found = {mode: medians(mode, options) for mode in modes}
+        (plain, _), (elastic, commit) = found["plain"], found["elastic"]
+        ratios.append(elastic / plain)
+        commits.append(commit)
         print(
-            f"turn {turn + 1}: plain {1e3 * found['plain']:.3f} ms, elastic {1e3 * found['elastic']:.3f} ms, "
-            f"ratio {ratios[-1]:.4f}",
+            f"turn {turn + 1}: plain {1e3 * plain:.3f} ms, elastic {1e3 * elastic:.3f} ms, ratio {ratios[-1]:.4f}, "
+            f"in it a commit of {1e6 * commit:.0f} us",
             flush=True,
         )
     print(f"elastic / plain: median {median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
+    print(
+        f"a commit: median {1e6 * median(commits):.0f} us, {1e6 * min(commits):.0f} to {1e6 * max(commits):.0f} us"
+    )
 
 
 if __name__ == "__main__":
