@@ -161,6 +161,15 @@ TEST(BaseConfig, a_sentence_about_two_settings_names_the_variables_that_were_set
       << "the other one is at its default";
 }
 
+TEST(BaseConfig, an_elastic_job_waits_less_long_for_a_silent_rank_unless_a_setting_says_otherwise) {
+  EXPECT_DOUBLE_EQ(parse({}).value().peer_timeout_s, 30);
+  EXPECT_DOUBLE_EQ(parse({{"RUEDA_ELASTIC", "off"}}).value().peer_timeout_s, 30);
+  EXPECT_DOUBLE_EQ(parse({{"RUEDA_ELASTIC", "members"}}).value().peer_timeout_s, 10);
+  EXPECT_DOUBLE_EQ(parse({{"RUEDA_ELASTIC_UID", "a:1#2"}}).value().peer_timeout_s, 10);
+  for (const char* const name : {"RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS"})
+    EXPECT_DOUBLE_EQ(parse({{"RUEDA_ELASTIC", "members"}, {name, "30"}}).value().peer_timeout_s, 30);
+}
+
 TEST(BaseConfig, a_hang_ends_after_half_an_hour_unless_a_setting_says_otherwise) {
   EXPECT_DOUBLE_EQ(parse({}).value().stall_shutdown_s, 1800);
   EXPECT_DOUBLE_EQ(parse({{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0"}}).value().stall_shutdown_s, 0);

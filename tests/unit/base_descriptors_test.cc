@@ -61,9 +61,15 @@ TEST_F(DescriptorLimit, free_ones_are_what_may_still_be_opened) {
   EXPECT_EQ(free_descriptors(), 0u);
 }
 
-TEST(Descriptors, five_for_each_peer_are_wanted_at_least) {
-  for (const int32_t ranks : {1, 32, 1000})
-    EXPECT_GE(descriptors_for(ranks), 5u * static_cast<uint64_t>(ranks));
+TEST(Descriptors, five_for_each_peer_are_wanted_at_least_or_three_on_the_same_host) {
+  for (const int32_t ranks : {1, 32, 1000}) {
+    const auto count = static_cast<uint64_t>(ranks);
+    EXPECT_GE(descriptors_for(ranks, 1), 5 * count);
+    EXPECT_GE(descriptors_for(ranks, ranks), 3 * count);
+    EXPECT_LT(descriptors_for(ranks, ranks), descriptors_for(ranks, 0));
+    EXPECT_EQ(descriptors_for(ranks, -1), descriptors_for(ranks, 0));  // unknown
+    EXPECT_EQ(descriptors_for(ranks, ranks + 1), descriptors_for(ranks, ranks));
+  }
 }
 
 }  // namespace

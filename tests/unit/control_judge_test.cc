@@ -147,15 +147,15 @@ TEST_F(FourRanks, a_rank_that_is_late_is_not_over_while_its_process_is_stopped) 
 }
 
 TEST_F(FourRanks, a_stopped_rank_of_an_elastic_job_is_said_to_be_ended_in_5_s) {
-  for (const bool is_elastic : {false, true}) {
-    judge_ = Judge({.me = 0, .ranks = 4, .is_elastic = is_elastic}, now_);
+  for (const bool ends_them : {false, true}) {
+    judge_ = Judge({.me = 0, .ranks = 4, .ends_stopped_ranks = ends_them}, now_);
     seen_ = {.of = 3, .state = ProcessState::kStopped};
     silent_ = 3;
     const auto said = pass(3 * kSecond);
     ASSERT_THAT(said, SizeIs(1));
     EXPECT_THAT(verdict_line(said[0], who),
-                HasSubstr(is_elastic ? "after 5 s rueda run ends it, because the job is elastic"
-                                     : "after RUEDA_PEER_TIMEOUT_SECONDS it counts as lost"));
+                HasSubstr(ends_them ? "after 5 s rueda run ends it, because the job is elastic"
+                                    : "after RUEDA_PEER_TIMEOUT_SECONDS it counts as lost"));
   }
 }
 

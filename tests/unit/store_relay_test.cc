@@ -117,6 +117,38 @@ TEST_F(HostRelayOfStore, clients_dial_the_store_when_the_process_that_relays_has
   EXPECT_EQ(connections(), 2);
 }
 
+TEST_F(HostRelayOfStore, a_client_that_has_disconnected_joins_the_relay_again) {
+  const std::unique_ptr<Store> relays = client(), other = client();
+  ASSERT_TRUE(other->set("key", "before", soon()).is_ok());
+  for (Store* const each : {relays.get(), other.get()}) {
+    each->disconnect();
+    each->disconnect();
+  }
+  EXPECT_EQ(connections(), 1);  // of the relay
+  EXPECT_EQ(other->get("key", soon()).value(), "before");
+  ASSERT_TRUE(relays->give({.table = "t/", .rank = 0, .value = "zero", .host_size = 1}, soon()).is_ok());
+  EXPECT_EQ(connections(), 1);
+}
+
+TEST_F(HostRelayOfStore, a_client_that_has_disconnected_dials_the_store_when_the_relay_has_gone) {
+  std::unique_ptr<Store> relays = client();
+  const std::unique_ptr<Store> left = client();
+  left->disconnect();
+  relays.reset();
+  EXPECT_EQ(connections(), 0);
+  ASSERT_TRUE(left->set("key", "after", soon()).is_ok());
+  EXPECT_EQ(connections(), 1);
+}
+
+TEST_F(HostRelayOfStore, a_client_of_the_store_itself_that_has_disconnected_dials_again) {
+  const std::unique_ptr<Store> direct = open_tcp_store(site(), soon()).value();
+  EXPECT_EQ(direct->add("count", 2, soon()).value(), 2);
+  direct->disconnect();
+  EXPECT_EQ(connections(), 0);
+  EXPECT_EQ(direct->add("count", 3, soon()).value(), 5);
+  EXPECT_EQ(connections(), 1);
+}
+
 TEST_F(HostRelayOfStore, add_which_cannot_be_repeated_does_not_depend_on_the_process_that_relays) {
   const std::unique_ptr<Store> relays = client(), counts = client();
   EXPECT_EQ(counts->add("counter", 1, soon()).value(), 1);

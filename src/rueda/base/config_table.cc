@@ -197,7 +197,8 @@ void add_wires(std::vector<ConfigEntry>& table) {
       number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "seconds",
               "A rank that does not answer for longer, or whose host acknowledges nothing for longer, is "
               "lost; a shorter outage of the network is survived. It holds for heartbeats, for TCP, and, "
-              "doubled, for the hosts of rueda run (--agent-timeout)."},
+              "doubled, for the hosts of rueda run (--agent-timeout). The default in an elastic job, which "
+              "goes on without that rank, is 10."},
              &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
   table.push_back(integer({"shm_ring_bytes", "RUEDA_SHM_RING_BYTES", "", "bytes",
                            "Shared-memory ring per directed pair of ranks on one host."},
@@ -326,10 +327,19 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
                                       "; correct or unset it"};
 }
 
+constexpr double kElasticPeerTimeoutS = 10;  // the others go on without a rank that is lost
+
+// Of a rank of an elastic job.
+bool is_elastic(const GetEnv& get_env) {
+  const auto by_members = find(get_env, "RUEDA_ELASTIC", false);
+  return find(get_env, "RUEDA_ELASTIC_UID", false) || (by_members && by_members->text == "members");
+}
+
 // Parses without the rule that ignores a stall shutdown time below the warning time. Who allows ranks to be
 // late for long, and says nothing about the end, is warned before it.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
+  if (is_elastic(get_env)) config.peer_timeout_s = kElasticPeerTimeoutS;
   bool is_shutdown_given = false;
   for (const ConfigEntry& entry : table_of_all()) {
     if (Status status = take(get_env, entry, config); !status.is_ok()) return status;

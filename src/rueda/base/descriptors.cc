@@ -13,9 +13,10 @@ namespace {
 
 // For the program and its libraries, for data loaders, and for strangers during a handshake.
 constexpr uint64_t kOtherDescriptors = 256;
-// What rank 0 needs for each peer on another host, with all data channels up: four channels, and its
-// connection to the store. A peer on its own host needs two while it connects, and none afterwards.
-constexpr uint64_t kPerRank = 6;
+// What rank 0 needs for each peer on another host, with all data channels up: four channels, and during init
+// its connection to the store. A peer on its own host needs three during init, and none afterwards.
+constexpr uint64_t kPerRemoteRank = 6;
+constexpr uint64_t kPerLocalRank = 3;
 
 }  // namespace
 
@@ -43,8 +44,9 @@ uint64_t free_descriptors() {
   return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-uint64_t descriptors_for(int32_t ranks) {
-  return kOtherDescriptors + kPerRank * static_cast<uint64_t>(ranks);
+uint64_t descriptors_for(int32_t ranks, int32_t local_ranks) {
+  const auto local = static_cast<uint64_t>(std::clamp(local_ranks, 0, ranks));
+  return kOtherDescriptors + kPerLocalRank * local + kPerRemoteRank * (static_cast<uint64_t>(ranks) - local);
 }
 
 std::string allow_descriptors(uint64_t wanted) {

@@ -16,8 +16,8 @@ Status out_of_descriptors(int error);
 // How many more files this process may open.
 uint64_t free_descriptors();
 // How many descriptors one rank may need at the same time in a world of this size, including those
-// of the program.
-uint64_t descriptors_for(int32_t ranks);
+// of the program. local_ranks: of its host; negative: unknown.
+uint64_t descriptors_for(int32_t ranks, int32_t local_ranks);
 // Raises the soft limit to what is wanted, but not above the hard limit. Returns a warning if that is too
 // little, otherwise "".
 std::string allow_descriptors(uint64_t wanted);

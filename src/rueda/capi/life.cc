@@ -206,6 +206,7 @@ Status begin_epoch(runtime::InitOptions options) {
   if (const char* const file = get_env(status::kStopFileVariable)) session.value().stop_file = file;
   if (elastic_rank().is_elastic())
     session.value().view = elastic_rank().view() == nullptr ? 1 : elastic_rank().view()->number;
+  session.value().has_elastic_launcher = elastic_rank().has_launcher();
   session.value().timeline = shared_timeline();
   session.value().meters = meters();
   session.value().show_stacks = log_stacks;

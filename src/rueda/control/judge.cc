@@ -179,7 +179,7 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   if (is_held(one, now)) {
     verdict.fault = one.state == ProcessState::kStopped ? Fault::kStopped : Fault::kDebugger;
     verdict.age = now - one.state_began;
-    verdict.is_ended_soon = options_.is_elastic;
+    verdict.is_ended_soon = options_.ends_stopped_ranks;
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.

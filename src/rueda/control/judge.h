@@ -29,10 +29,10 @@ class Judge {
   struct Options {
     Rank me = 0;  // is not judged as a process
     Rank ranks = 1;
-    Nanos limit = 5 * kSecond;     // for so long others must have waited, or a rank must have been silent
-    std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: each is a host of its own
-    bool is_elastic = false;       // the job: its launcher ends ranks that are stopped
-    bool judges_first = false;     // another rank than the root: it says whether the root can be reached
+    Nanos limit = 5 * kSecond;        // for so long others must have waited, or a rank must have been silent
+    std::vector<Rank> hosts = {};     // by rank: the first rank of its host; empty: each is a host of its own
+    bool ends_stopped_ranks = false;  // the launcher, soon, because the job is elastic
+    bool judges_first = false;        // another rank than the root: it says whether the root can be reached
     Rank root = 0;
     // By rank: through whom the root hears of it; empty: the root hears of all ranks by itself.
     std::vector<Rank> parents = {};

@@ -327,8 +327,9 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
 
   Status refused = parsed.is_ok() ? check_options(options, world) : parsed.status();
   if (refused.is_ok()) refused = check_algorithm_settings(config);
-  const std::string too_few = allow_descriptors(descriptors_for(world.size));
-  if (!too_few.empty()) RUEDA_LOG(kWarning, too_few);
+  const std::string too_few = allow_descriptors(descriptors_for(world.size, world.local_size));
+  const bool speaks_for_its_host = world.local_rank <= 0;  // the limits of a host's ranks are equal
+  if (!too_few.empty() && speaks_for_its_host) RUEDA_LOG(kWarning, too_few);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
     Result<Session> made = make_session(config, world, point.next_alone());
@@ -357,6 +358,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     return met.status();
   }
   point.forget_loss();
+  point.rendezvous().store->disconnect();  // or the process that serves it would hold a socket for each rank
   Session session = *std::move(met).value();
   if (const char* news = get_env(status::kNewsVariable)) session.news_file = news;
   RUEDA_LOG(kInfo, summary_of(session));

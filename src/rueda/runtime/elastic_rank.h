@@ -27,6 +27,8 @@ class ElasticRank {
   explicit ElasticRank(const store::GetEnv& get_env);
 
   [[nodiscard]] bool is_elastic() const { return membership_.has_value(); }
+  // A launcher decides the views.
+  [[nodiscard]] bool has_launcher() const { return is_elastic() && !members_; }
   // No launcher decides the views, and this process has not met the others of the first one.
   [[nodiscard]] bool must_begin() const { return members_ && !is_joiner_ && membership_->number() == 0; }
   Status begin(const store::World& world, const std::string& interface, const members::ViewWait& wait);

@@ -53,7 +53,7 @@ control::Judge::Options judge_options(const Session& session, const Hierarchy& h
           .ranks = session.size(),
           .limit = nanos(session.config.verdict_s, kSecond),
           .hosts = hierarchy.is_root() ? hosts_of(*session.all) : std::vector<Rank>(),
-          .is_elastic = session.view > 0,
+          .ends_stopped_ranks = session.has_elastic_launcher,
           .judges_first = judges_first(hierarchy),
           .root = hierarchy.root(),
           .parents = hierarchy.is_root() ? hierarchy.parents() : std::vector<Rank>()};

@@ -39,6 +39,7 @@ struct Session {
   std::vector<std::vector<Rank>> process_sets;  // static ones; ids 1, 2, … and 0 for the world
   std::string launcher, launcher_reason;
   int64_t view = 0;                           // of an elastic job; 0: it is none
+  bool has_elastic_launcher = false;          // decides the views, and ends ranks that are stopped
   std::string stop_file;                      // see status/stop_file.h
   std::string listen_host;                    // address of this machine that peers dial; empty: none does
   std::unique_ptr<Links> links;               // null in a single-process job

@@ -49,6 +49,7 @@ class PrefixedStore final : public Store {
   Status remove_prefix(std::string_view prefix, Deadline deadline) override {
     return whole_->remove_prefix(in(prefix), deadline);
   }
+  void disconnect() override { whole_->disconnect(); }
   [[nodiscard]] std::string description() const override { return whole_->description(); }
 
  private:

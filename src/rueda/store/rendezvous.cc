@@ -63,8 +63,8 @@ namespace {
 Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& address, int port,
                                   const Secret& secret) {
   const World& world = attempt.world;
-  // Every rank keeps one connection to the store.
-  const std::string too_few = allow_descriptors(descriptors_for(world.size));
+  // Every rank has one connection to the store until init is over.
+  const std::string too_few = allow_descriptors(descriptors_for(world.size, world.local_size));
   if (!too_few.empty()) RUEDA_LOG(kDebug, too_few);  // init warns about it
   Result<std::unique_ptr<StoreServer>> server =
       serve_store(address, port, world.job, secret, attempt.release);

@@ -51,6 +51,8 @@ class Store {
   virtual Status announce(const TableEntry& entry, Deadline deadline);
   // Removes every key that begins with prefix.
   virtual Status remove_prefix(std::string_view prefix, Deadline deadline) = 0;
+  // No call is expected for long: closes the connection, which the next call opens again.
+  virtual void disconnect() {}
   [[nodiscard]] virtual std::string description() const = 0;  // "tcp://10.0.0.1:4711", for messages
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "rueda/base/sleep.h"
 #include "rueda/store/entries.h"
@@ -79,6 +80,15 @@ Result<UniqueFd> dial_once(const TcpSite& site, uint16_t channel, Deadline deadl
   return Status(last.code, "store at tcp://" + host_and_port(site.host, site.port) + ": " + last.why);
 }
 
+// To the relay of this host. kUnavailable: nobody relays.
+Result<UniqueFd> dial_relay(const TcpSite& site, Deadline deadline) {
+  Result<UniqueFd> fd = dial_host_relay(site, deadline);
+  if (!fd.is_ok()) return fd.status();
+  HandshakeOutcome refused{};
+  if (Status s = shake_hands(fd.value().get(), site, kOwnChannel, deadline, refused); !s.is_ok()) return s;
+  return fd;
+}
+
 class TcpStore final : public Store {
  public:
   enum class Way : uint8_t { kDirect, kRelay };
@@ -141,6 +151,11 @@ class TcpStore final : public Store {
     return ask({.op = Op::kRemovePrefix, .key = std::string(prefix), .value = ""}, deadline).status();
   }
 
+  void disconnect() override {
+    is_resting_ = is_resting_ || (way_ == Way::kRelay && fd_.is_open());
+    fd_.reset();
+  }
+
   [[nodiscard]] std::string description() const override {
     return "tcp://" + host_and_port(site_.host, site_.port);
   }
@@ -159,6 +174,7 @@ class TcpStore final : public Store {
     const std::string key = entries_key(entry.table, entry.rank);
     const Entries mine = {{entry.rank, std::string(entry.value)}};
     if (Status status = check_value(key, encode_entries(mine)); !status.is_ok()) return status;
+    join_relay_again(deadline);
     if (way_ == Way::kRelay && !is_broken()) {
       const Command command{.op = op,
                             .key = std::string(entry.table),
@@ -198,6 +214,7 @@ class TcpStore final : public Store {
   // which ends with its process while the store is still there.
   Result<Reply> ask(const Command& command, Deadline deadline) {
     const Bytes message = encode(command);
+    join_relay_again(deadline);
     if (command.op == Op::kAdd && way_ == Way::kRelay) fd_.reset();
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
@@ -215,6 +232,13 @@ class TcpStore final : public Store {
       if (last.code != Code::kPeerLost || command.op == Op::kAdd) break;
     }
     return lost(command, last);
+  }
+
+  // After disconnect(). Where that fails, this process dials the store itself, as when the relay is lost.
+  void join_relay_again(Deadline deadline) {
+    if (!std::exchange(is_resting_, false)) return;
+    Result<UniqueFd> fd = dial_relay(site_, earlier(deadline, Deadline::after(kRelayAnswers)));
+    if (fd.is_ok()) fd_ = std::move(fd).value();
   }
 
   // Until the deadline, since a store that a thousand ranks ask at once may take longer than one attempt.
@@ -273,15 +297,14 @@ class TcpStore final : public Store {
   UniqueFd fd_;
   Way way_;
   std::unique_ptr<HostRelay> relay_;
+  bool is_resting_ = false;  // disconnect() has closed a connection to the relay
 };
 
 // A client of the relay of this host. kUnavailable: nobody relays.
 Result<std::unique_ptr<Store>> join_relay(const TcpSite& site, std::unique_ptr<HostRelay> relay,
                                           Deadline deadline) {
-  Result<UniqueFd> fd = dial_host_relay(site, deadline);
+  Result<UniqueFd> fd = dial_relay(site, deadline);
   if (!fd.is_ok()) return fd.status();
-  HandshakeOutcome refused{};
-  if (Status s = shake_hands(fd.value().get(), site, kOwnChannel, deadline, refused); !s.is_ok()) return s;
   return std::unique_ptr<Store>(
       std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kRelay, std::move(relay)));
 }
