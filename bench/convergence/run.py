@@ -28,7 +28,17 @@ from typing import Any, Dict, List
 HERE = Path(__file__).resolve().parent
 BUILT = HERE.parent.parent / "build" / "release" / "bin" / "rueda"
 PLAIN = "plain"
-METHODS = ["bf16", "fp16", "int8", "powersgd", "topk", "diloco", "post-local", "topk-starved"]
+METHODS = [
+    "bf16",
+    "fp16",
+    "int8",
+    "powersgd",
+    "topk",
+    "diloco",
+    "diloco-short",
+    "post-local",
+    "topk-starved",
+]
 DATA = {"fashion": "/usr/share/datasets/fashion-mnist", "text": "/usr/share/doc/anarchism/html"}
 NOT_KEPT = {
     "task",

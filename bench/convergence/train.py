@@ -55,6 +55,9 @@ ALONE: Dict[str, Wrap] = {
         o, names(m), every=args.every, warmup_steps=args.total_steps // 2
     ),
     "diloco": lambda o, m, args: hvd.DiLoCo(o, names(m), every=args.every),
+    "diloco-short": lambda o, m, args: hvd.DiLoCo(  # for fewer exchanges than its defaults are made for
+        o, names(m), every=args.every, outer_lr=1.0, outer_momentum=0.5
+    ),
     "diloco-fp16": lambda o, m, args: hvd.DiLoCo(
         o, names(m), every=args.every, compression=hvd.Compression.fp16
     ),
