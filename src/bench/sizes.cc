@@ -12,7 +12,8 @@ namespace rueda::bench {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{64} << 30;
-constexpr int64_t kLeastRate = 1'000'000, kMostRate = 400'000'000'000;
+constexpr int64_t kLeastRate = 1'000'000, kMostRate = 1'000'000'000'000'000'000,
+                  kMostLinkRate = 400'000'000'000;  // that `tc` makes
 
 struct Unit {
   std::string_view suffix;  // lower case
@@ -77,14 +78,15 @@ Result<int64_t> parse_rate(std::string_view text) {
         Code::kInvalidArgument,
         fmt::format("{} is not a rate; write bits per second with a unit, as in 1gbit or 500mbit", text));
   const double bits = number * unit->factor;
-  if (bits < static_cast<double>(kLeastRate) || bits > 1e18)
-    return Status(Code::kInvalidArgument, fmt::format("{} is no rate of a link; give 1mbit or more", text));
+  if (bits < static_cast<double>(kLeastRate) || bits > static_cast<double>(kMostRate))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} is no rate of a link; give 1mbit to 1000000000gbit", text));
   return static_cast<int64_t>(bits);
 }
 
 Result<int64_t> parse_link_rate(std::string_view text) {
   Result<int64_t> rate = parse_rate(text);
-  if (rate.is_ok() && rate.value() > kMostRate)
+  if (rate.is_ok() && rate.value() > kMostLinkRate)
     return Status(Code::kInvalidArgument,
                   fmt::format("a link of {} cannot be made; give a rate from 1mbit to 400gbit", text));
   return rate;

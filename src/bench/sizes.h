@@ -12,9 +12,10 @@ namespace rueda::bench {
 
 // "4B", "64KiB", "1.5MiB", "2GB" (powers of ten), "100" (bytes). At least 1 byte, at most 64 GiB.
 Result<int64_t> parse_bytes(std::string_view text);
-// "1gbit", "500mbit", "10.5gbit", "250kbit" per second. 1 Mbit/s to 400 Gbit/s.
-Result<int64_t> parse_rate(std::string_view text);       // bits per second
-Result<int64_t> parse_link_rate(std::string_view text);  // the same, of a link that `tc` can make
+// "1gbit", "500mbit", "10.5gbit", "250kbit" per second, in bits; at least 1 Mbit/s.
+Result<int64_t> parse_rate(std::string_view text);
+// The same, of a link that `tc` can make: at most 400 Gbit/s.
+Result<int64_t> parse_link_rate(std::string_view text);
 // Comma-separated, none empty.
 Result<std::vector<std::string>> parse_words(std::string_view text);
 Result<std::vector<int64_t>> parse_sizes(std::string_view text);

@@ -136,6 +136,12 @@ std::string tiers_text(const std::vector<SwitchTier>& tiers) {
 }
 
 Result<Cluster> change(Cluster cluster, const Changes& changes) {
+  if (changes.kind && cluster.kind == "tbf" && *changes.kind != "tbf")
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("--{} contradicts {}, whose links are token buckets (kind tbf), which {} does not "
+                    "have; leave it out, or change \"kind\" there",
+                    *changes.kind, cluster.source, *changes.kind));
   if (changes.kind) use_kind(cluster, *changes.kind);
   if (changes.rate_bits || changes.latency_us) {  // of all links: what single ones had is over
     cluster.links.clear();

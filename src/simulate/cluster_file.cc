@@ -48,27 +48,28 @@ class Reader {
     if (value != static_cast<int>(value)) refuse(fmt::format("\"{}\"{} is not a whole number", key, what_));
     return static_cast<int>(value);
   }
-  std::string word(const Json& object, const char* key, std::string otherwise) {
+  // example: of such a text, for people.
+  std::string word(const Json& object, const char* key, std::string otherwise, const char* example = "") {
     const auto at = object.find(key);
     if (at == object.end()) return otherwise;
     if (at->is_string() && workload::has_control_character(at->get<std::string>()))
       refuse(fmt::format("\"{}\"{} has a control character", key, what_));
     else if (at->is_string() && !at->get<std::string>().empty())
       return at->get<std::string>();
-    refuse(fmt::format("\"{}\"{} is not a text", key, what_));
+    refuse(fmt::format("\"{}\"{} is not a text{}", key, what_, example));
     return otherwise;
   }
   double rate(const Json& object, double otherwise, const char* key = "rate") {
-    return measure(object, key, otherwise, bench::parse_rate);
+    return measure(object, key, otherwise, bench::parse_rate, " such as \"1gbit\"");
   }
   double bytes(const Json& object, const char* key, double otherwise) {
-    return measure(object, key, otherwise, bench::parse_bytes);
+    return measure(object, key, otherwise, bench::parse_bytes, " such as \"64KiB\"");
   }
 
  private:
   double measure(const Json& object, const char* key, double otherwise,
-                 Result<int64_t> (*parse)(std::string_view)) {
-    const std::string text = word(object, key, "");
+                 Result<int64_t> (*parse)(std::string_view), const char* example) {
+    const std::string text = word(object, key, "", example);
     if (text.empty()) return otherwise;
     const Result<int64_t> value = parse(text);
     if (value.is_ok()) return static_cast<double>(value.value());
@@ -339,10 +340,8 @@ Result<Cluster> parse_cluster(std::string_view json, std::string_view path) {
 }
 
 Result<Cluster> read_cluster(const std::string& path) {
-  const std::optional<std::string> text = workload::read_text(path);
-  if (!text)
-    return Status(Code::kInvalidArgument, fmt::format("cannot read {}; check the path of the cluster", path));
-  return parse_cluster(*text, path);
+  const Result<std::string> text = workload::read_text(path, "cluster");
+  return text.is_ok() ? parse_cluster(text.value(), path) : text.status();
 }
 
 }  // namespace rueda::simulate

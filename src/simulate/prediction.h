@@ -92,7 +92,7 @@ struct Prediction {
   int steps = 0;
   double calls = 0, messages = 0;       // a step; messages: about which tensors run
   std::vector<StartedCall> last_calls;  // of the last step, in the order in which rank 0 starts them
-  int64_t bucket_bytes = 0;             // 0 = nothing is fused
+  int64_t bucket_bytes = 0;             // Case::fused_bytes()
   int64_t plans_begun = 0;
   std::vector<control::Tuner::News> tuned;    // what was tried in tuned_steps
   std::map<std::string, int64_t> algorithms;  // calls

@@ -112,11 +112,12 @@ Ordered row_of(const Prediction& row, const workload::Model& model) {
 
 // Of the last column.
 std::string means_of(const Request& request, const Prediction& row) {
-  if (row.servers == 0 && row.bucket_bytes == 0)
-    return fmt::format("{:g} calls, none fused, {}", row.calls, kinds_of(row.algorithms));
+  if (row.servers == 0 && row.calls == 0) return "no calls";
   if (row.servers == 0)
-    return fmt::format("{:g} calls up to {}, {}", row.calls, bench::size_text(row.bucket_bytes),
-                       kinds_of(row.algorithms));
+    return fmt::format(
+        "{:g} call{}{}{}{}", row.calls, row.calls == 1 ? "" : "s",
+        row.bucket_bytes == 0 ? ", none fused" : " up to " + bench::size_text(row.bucket_bytes),
+        row.algorithms.empty() ? "" : ", ", kinds_of(row.algorithms));
   return fmt::format("{} server{}, {} variables", row.servers, row.servers == 1 ? "" : "s",
                      placement_text(request.servers));
 }
@@ -173,8 +174,11 @@ std::string links_text(const Request& request) {
           ? fmt::format(", {} at {} after a pause",
                         bench::size_text(static_cast<int64_t>(cluster.burst_bytes)), rate(cluster.peak_bits))
           : "";
-  return fmt::format("{}, {} a link{}, {:g} us one way{}", cluster.kind, rate(cluster.rate_bits), burst,
-                     cluster.latency_us, tiers.empty() ? "" : "; " + tiers);
+  const std::string nccl = cluster.gpus.empty() ? ""
+                                                : fmt::format("; NCCL, {} {} inside a host", cluster.gpus,
+                                                              rate(8e9 * cluster.within.bandwidth_gbps));
+  return fmt::format("{}, {} a link{}, {:g} us one way{}{}", cluster.kind, rate(cluster.rate_bits), burst,
+                     cluster.latency_us, tiers.empty() ? "" : "; " + tiers, nccl);
 }
 
 std::string page(const Report& report) {
@@ -184,15 +188,15 @@ std::string page(const Report& report) {
                   request.model.compute_ms, static_cast<double>(request.model.bytes()) / 1e6,
                   request.cluster.source, links_text(request));
   if (const std::string note = world_text(request.model); !note.empty()) text += note + "\n\n";
-  text += fmt::format("{:>6}{:>7}{:>12}{:>20}{:>12}{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", "ranks", "hosts",
-                      "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts", "jitter",
-                      "slowdown", "buckets");
+  text += fmt::format("{:>6} {:>6} {:>11} {:>19} {:>11} {:>11} {:>7} {:>7} {:>7} {:>9}  {}\n", "ranks",
+                      "hosts", "step in ms", "5 to 95 %", "efficiency", "bottleneck", "links", "hosts",
+                      "jitter", "slowdown", "buckets");
   for (const Prediction& row : report.rows) {
     const auto lost = [&](double ms) {
       return row.has_losses ? fmt::format("{:.1f}", ms) : std::string("-");
     };
     text += fmt::format(
-        "{:>6}{:>7}{:>12.1f}{:>20}{:>10.1f} %{:>12}{:>8}{:>8}{:>8}{:>10}  {}\n", row.ranks, row.hosts,
+        "{:>6} {:>6} {:>11.1f} {:>19} {:>9.1f} % {:>11} {:>7} {:>7} {:>7} {:>9}  {}\n", row.ranks, row.hosts,
         row.step_ms, fmt::format("{:.1f} to {:.1f}", row.step_p5_ms, row.step_p95_ms), 100 * row.efficiency,
         row.bottleneck.empty() ? "-" : row.bottleneck, lost(row.losses.links_ms), lost(row.losses.hosts_ms),
         lost(row.losses.jitter_ms), lost(row.losses.slowdown_ms), means_of(request, row));
@@ -239,6 +243,7 @@ std::string json(const Report& report) {
         {"latency_us", cluster.latency_us},
         {"burst_bytes", cluster.burst_bytes},
         {"peak_bits", cluster.peak_bits},
+        {"gpus", cluster.gpus.empty() ? Ordered() : Ordered(cluster.gpus)},
         {"tiers", tiers_of(cluster)},
         {"costs", std::move(used)}}},
       {"cross_step", request.cross_step},

@@ -73,6 +73,12 @@ int64_t bucket_bytes_of(const Request& request, const Cluster& cluster) {
   return found > 0 ? found : schedule::plan_bucket_bytes(layout.topology, "");
 }
 
+// Calls that run at once.
+int channels_of(const Cluster& cluster) { return cluster.hosts.size() == 1 ? 1 : 2; }
+
+// Of one call: those that run at once share the fusion threshold.
+int64_t fusion_limit(const Case& one) { return one.request.fusion_bytes / channels_of(one.cluster); }
+
 // The factors of each rank: [steps].
 std::vector<std::vector<double>> slowness_of(const Case& one, const Layout& layout, unsigned causes,
                                              int steps) {
@@ -144,6 +150,14 @@ Case::Case(const Request& asked, Cluster on, std::vector<bench::LateRank> late_r
       program(program_of(asked.model, asked.cross_step)),
       bucket_bytes(bucket_bytes_of(asked, cluster)) {}
 
+int64_t Case::fused_bytes() const {
+  if (request.servers.strategy != Strategy::kAllreduce) return 0;
+  const int64_t most = fusion_limit(*this);
+  // Tensors of steps that cross have priorities, and so no plans.
+  if (request.cross_step) return std::min(most, EngineOptions().priority_bytes);
+  return request.plans ? std::min(most, bucket_bytes) : most;
+}
+
 unsigned Case::causes() const {
   const Noise& noise = request.noise;
   const auto is_usual = [usual = usual_speed()](const Host& host) { return host.speed == usual; };
@@ -174,8 +188,8 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   EngineOptions& engine = options.engine;
   engine.ranks = one.workers;
   engine.plans = request.plans;
-  engine.channels = layout.topology.is_single_host() ? 1 : 2;
-  engine.fusion_bytes = request.fusion_bytes / static_cast<int64_t>(engine.channels);
+  engine.channels = static_cast<size_t>(channels_of(one.cluster));
+  engine.fusion_bytes = fusion_limit(one);
   engine.bucket_bytes = one.bucket_bytes;
   // Packing costs next to nothing on GPUs, and shared memory needs none (Backend::copies_fused).
   if (!layout.gpus.empty() || layout.topology.is_single_host()) engine.alone_bytes = 0;

@@ -27,6 +27,8 @@ struct Case {
   int tuned_steps = 0;    // as the request's, or none
   control::Way way = {};  // of buckets, with which a plan begins: what was found in these steps
 
+  // The most bytes that tensors in one call have together, as the library's limits say; 0: none are fused.
+  [[nodiscard]] int64_t fused_bytes() const;
   // Those that take any time: without the others a step is the same.
   [[nodiscard]] unsigned causes() const;
   [[nodiscard]] double usual_speed() const;  // of hosts; that others differ from it is jitter

@@ -72,6 +72,25 @@ Status check_algorithm(const Request& request) {
                       fmt::join(known, ", "))};
 }
 
+// Calls of NCCL are priced whole, and servers are simulated in host memory.
+Status check_gpus(const Request& request) {
+  if (request.cluster.gpus.empty()) return Status::ok();
+  if (request.servers.strategy != Strategy::kAllreduce)
+    return {Code::kInvalidArgument,
+            fmt::format("--strategy {} exchanges variables in host memory, and \"gpus\" of the cluster has "
+                        "NCCL's calls; leave out one of them",
+                        strategy_text(request.servers))};
+  if (request.chunk_bytes != Request().chunk_bytes)
+    return {Code::kInvalidArgument,
+            "--chunk is of the library's own calls, and \"gpus\" of the cluster has NCCL's; leave out one of "
+            "them"};
+  if (request.detail == Detail::kMessage)
+    return {Code::kInvalidArgument,
+            "--detail message follows the messages of the library, and \"gpus\" of the cluster has NCCL's "
+            "calls, which are priced whole; leave out one of them"};
+  return Status::ok();
+}
+
 // What an alltoall takes while it runs: what each rank gives each other one, in the requests, in the answer,
 // and in the call. Those that are not awaited may run at once. Their plan is learned only if it is small.
 Status check_rows(const workload::Model& model, int ranks) {
@@ -144,7 +163,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   row.step_p95_ms = quantile(run.value().step_ms, 0.95);
   row.efficiency = row.compute_ms / row.step_ms;
   row.steps = request.steps;
-  row.bucket_bytes = request.fusion_bytes > 0 ? one.bucket_bytes : 0;
+  row.bucket_bytes = one.fused_bytes();
   row.plans_begun = run.value().job.plans_begun;
   row.tuned = run.value().job.tuned;
   const auto a_step = [&](const std::vector<int64_t>& sums) {
@@ -179,6 +198,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
 Result<Report> simulate(const Request& request) {
   if (const Status status = check_algorithm(request); !status.is_ok()) return status;
   if (const Status status = check_exchanges(request); !status.is_ok()) return status;
+  if (const Status status = check_gpus(request); !status.is_ok()) return status;
   Report report{.request = request, .rows = {}};
   std::vector<std::optional<int>> worlds;
   for (const int ranks : request.ranks)

@@ -13,6 +13,7 @@
 #include "simulate/held_signals.h"
 #include "simulate/training_run.h"
 #include "timeline/output_file.h"
+#include "workload/json_text.h"
 
 namespace rueda::simulate {
 namespace {
@@ -153,7 +154,9 @@ Result<Validation> validate(const ValidateOptions& options) {
   validation.steps = options.steps;
   validation.program = options.program;
   if (!options.measured.empty()) {
-    Result<Validation> before = parse_validation(launch::read_text(options.measured), options.measured);
+    const Result<std::string> text = workload::read_text(options.measured, "report of --validate");
+    if (!text.is_ok()) return text.status();
+    Result<Validation> before = parse_validation(text.value(), options.measured);
     if (!before.is_ok()) return before.status();
     validation = std::move(before).value();
   }

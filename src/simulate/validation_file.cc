@@ -74,8 +74,8 @@ Errors errors_of(const Validation& validation) {
 }
 
 std::string page(const Validation& validation) {
-  std::string text =
-      fmt::format("{:<52}{:>12}{:>10}{:>13}{:>9}\n", "replay", "step in ms", "spread", "predicted", "error");
+  std::string text = fmt::format("{:<52} {:>11} {:>9} {:>12} {:>8}\n", "replay", "step in ms", "spread",
+                                 "predicted", "error");
   for (const bool is_fitted : {true, false}) {
     if (std::ranges::none_of(validation.measured,
                              [&](const Measured& row) { return row.replay.is_fitted == is_fitted; }))
@@ -84,9 +84,9 @@ std::string page(const Validation& validation) {
     for (size_t i = 0; i < validation.measured.size(); ++i) {
       const Measured& row = validation.measured[i];
       if (row.replay.is_fitted != is_fitted || row.step_ms.empty()) continue;
-      text +=
-          fmt::format("  {:<50}{:>12.1f}{:>8.1f} %{:>13.1f}{:>+7.1f} %\n", row.replay.name(), row.median_ms(),
-                      100 * row.spread(), validation.predicted_ms[i], 100 * error_of(validation, i));
+      text += fmt::format("  {:<50} {:>11.1f} {:>7.1f} % {:>12.1f} {:>+6.1f} %\n", row.replay.name(),
+                          row.median_ms(), 100 * row.spread(), validation.predicted_ms[i],
+                          100 * error_of(validation, i));
     }
   }
   for (const Measured& row : validation.measured)

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <vector>
 
@@ -26,11 +26,24 @@ std::string fault_of(const json::exception& error) {
 
 }  // namespace
 
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path);
+Result<std::string> read_text(const std::string& path, std::string_view what) {
+  constexpr size_t kPieceBytes = 1 << 20;
+  std::ifstream file(path, std::ios::binary);
   std::error_code error;
-  if (!file || std::filesystem::is_directory(path, error)) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  if (!file || std::filesystem::is_directory(path, error))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("cannot read {}; check the path of the {}", path, what));
+  std::string text;
+  for (size_t have = 0; have <= kMostTextBytes; have = text.size()) {
+    const size_t piece = std::min(kPieceBytes, kMostTextBytes + 1 - have);
+    text.resize(have + piece);
+    file.read(text.data() + have, static_cast<std::streamsize>(piece));
+    text.resize(have + static_cast<size_t>(file.gcount()));
+    if (!file) return text;
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("{} has more than {} MiB, which no {} needs; check the path of the {}", path,
+                            kMostTextBytes >> 20, what, what));
 }
 
 Result<json> parse_json(std::string_view text) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,8 +10,13 @@
 
 namespace rueda::workload {
 
-// nullopt: it cannot be read; a directory opens and cannot either.
-std::optional<std::string> read_text(const std::string& path);
+// The models that are built in have up to 16 KB; preflight writes a few hundred bytes for each pair of hosts
+// that it measures.
+inline constexpr size_t kMostTextBytes = 64 << 20;
+
+// A whole file, of which no more is read than that. A directory opens, and cannot be read either.
+// what: is in it, for people: "model".
+Result<std::string> read_text(const std::string& path, std::string_view what);
 
 // Refuses a key that an object has twice. What it says completes "the file is wrong: ".
 Result<nlohmann::json> parse_json(std::string_view text);

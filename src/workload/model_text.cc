@@ -236,11 +236,8 @@ Result<Model> find_model(const std::string& name_or_path) {
     return Status(Code::kInvalidArgument,
                   fmt::format("unknown model {}; choose one of {}, or give the path of a .json file",
                               name_or_path, fmt::join(model_names(), ", ")));
-  const std::optional<std::string> text = read_text(name_or_path);
-  if (!text)
-    return Status(Code::kInvalidArgument,
-                  fmt::format("cannot read {}; check the path of the model", name_or_path));
-  return parse_model(*text, name_or_path);
+  const Result<std::string> text = read_text(name_or_path, "model");
+  return text.is_ok() ? parse_model(text.value(), name_or_path) : text.status();
 }
 
 }  // namespace rueda::workload

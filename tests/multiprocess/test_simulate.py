@@ -262,6 +262,7 @@ def test_costs_of_another_file_are_taken(tmp_path: Path) -> None:
         (["--cluster", "/"], "cannot read /; check the path of the cluster"),
         (["--hosts", "2", "--model", "resnet5"], "unknown model resnet5"),
         (["--hosts", "2", "--bandwidth", "0gbit"], "--bandwidth: "),
+        (["--hosts", "2", "--bandwidth", "99999999999999gbit"], "give 1mbit to 1000000000gbit"),
         (["--hosts", "2", "--ranks", "1000000"], "--ranks: "),
         (["--ranks", "6", "--per-host", "4"], "6 ranks do not fill hosts of 4 ranks"),
         (["--hosts", "3", "--ranks", "7"], "--ranks 7 contradicts --hosts 3, which are 3 of 1 each; leave "),

@@ -135,6 +135,27 @@ TEST(simulate_jobs, what_is_small_travels_together_up_to_a_bucket) {
   EXPECT_EQ(predict(request).calls, 40);
 }
 
+TEST(simulate_jobs, tell_up_to_what_size_tensors_are_fused_whichever_limit_holds) {
+  Request request = request_of(model_of(std::vector<int64_t>(40, 1000), 0.04), ideal(2));
+  constexpr int64_t kMiB = 1 << 20;
+  const auto told = [&](int64_t bucket_bytes, int64_t fusion_bytes) {
+    request.bucket_bytes = bucket_bytes;
+    request.fusion_bytes = fusion_bytes;
+    const Prediction row = predict(request);
+    for (const StartedCall& call : row.last_calls)
+      EXPECT_TRUE(call.tensors == 1 || call.bytes <= row.bucket_bytes) << row.bucket_bytes;
+    return row.bucket_bytes;
+  };
+  EXPECT_EQ(told(kMiB, 128 * kMiB), kMiB);
+  EXPECT_EQ(told(65536 * kMiB, 128 * kMiB), 64 * kMiB) << "two calls share the threshold";
+  EXPECT_EQ(told(kMiB, 16 << 10), 8 << 10);
+  EXPECT_EQ(told(kMiB, 0), 0);
+  request.plans = false;
+  EXPECT_EQ(told(kMiB, 16 * kMiB), 8 * kMiB);
+  request.cross_step = true;
+  EXPECT_EQ(told(kMiB, 128 * kMiB), 2 * kMiB);
+}
+
 TEST(simulate_jobs, steps_that_cross_hide_a_call_behind_the_next_forward_pass) {
   // 180 MB are ready after 167 of 300 ms, and the next forward pass needs them 67 ms after it has begun.
   Request request = request_of(model_of({45'000'000, 10, 10}, 300), ideal(2));

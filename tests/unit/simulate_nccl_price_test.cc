@@ -1,4 +1,5 @@
 // What NCCL's own table says of its calls.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "simulate/nccl_price.h"
@@ -86,6 +87,32 @@ TEST(simulate_nccl_price, a_job_on_gpus_is_bound_by_its_ports_and_slows_its_kern
   EXPECT_EQ(slow_kernels.bottleneck, "slowdown");
   EXPECT_NEAR(slow_kernels.losses.slowdown_ms, 0.1 * request.model.compute_ms,
               0.01 * request.model.compute_ms);
+}
+
+TEST(simulate_nccl_price, what_calls_of_nccl_cannot_have_is_refused) {
+  Request request;
+  request.model = workload::find_model("resnet50").value();
+  request.steps = 4;
+  request.split = false;
+  request.cluster = parse_cluster(R"({"hosts": 2, "gpus": "nvlink"})", "c.json").value();
+  EXPECT_EQ(links_text(request),
+            "tcp, 25 Gbit/s a link, 20 us one way; NCCL, nvlink 64 Gbit/s inside a host");
+  request.detail = Detail::kMessage;
+  EXPECT_THAT(simulate(request).status().why,
+              testing::HasSubstr("--detail message follows the messages of the "));
+  request.detail = Detail::kCall;
+  request.chunk_bytes = 64 << 10;
+  EXPECT_THAT(simulate(request).status().why,
+              testing::HasSubstr("--chunk is of the library's own calls, and"));
+  request.chunk_bytes = Request().chunk_bytes;
+  EXPECT_TRUE(simulate(request).is_ok());
+  for (const Strategy strategy : {Strategy::kParameterServer, Strategy::kTensorflowServers}) {
+    request.servers.strategy = strategy;
+    EXPECT_EQ(simulate(request).status().why,
+              "--strategy " + strategy_text(request.servers) +
+                  " exchanges variables in host memory, and \"gpus\" of the cluster has NCCL's calls; leave "
+                  "out one of them");
+  }
 }
 
 }  // namespace nccl_price_test

@@ -2,9 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdio>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <tuple>
+
+#include "workload/json_text.h"
 
 namespace rueda::workload::models_test {
 namespace {
@@ -76,6 +80,20 @@ TEST(ModelFiles, are_exactly_those_tested_here) { EXPECT_EQ(model_names().size()
 TEST(ModelFiles, unknown_name_lists_those_known) {
   EXPECT_THAT(find_model("resnet51").status().why, HasSubstr("resnet101, resnet50, vgg16"));
   EXPECT_THAT(find_model("/nowhere/m.json").status().why, HasSubstr("cannot read /nowhere/m.json"));
+}
+
+TEST(ModelFiles, of_no_end_are_read_no_further_than_the_limit) {
+  EXPECT_EQ(read_text("/dev/zero", "cluster").status().why,
+            "/dev/zero has more than 64 MiB, which no cluster needs; check the path of the cluster");
+  const std::string path = testing::TempDir() + "/largest_workload_text";
+  std::ofstream file(path);
+  file.seekp(kMostTextBytes - 1);  // the rest is a hole
+  file << "x" << std::flush;
+  ASSERT_TRUE(read_text(path, "model").is_ok());
+  EXPECT_EQ(read_text(path, "model").value().size(), kMostTextBytes);
+  file << "y" << std::flush;
+  EXPECT_FALSE(read_text(path, "model").is_ok());
+  std::remove(path.c_str());
 }
 
 TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
