@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from statistics import median
+from typing import Callable
 
 ELEMENTS = 1 << 18
 WARM_UP = 20
@@ -29,7 +30,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-def make_steps(count: int, seconds: float, commit) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]
+def make_steps(count: int, seconds: float, commit: Callable[[], None]) -> list[tuple[float, float]]:
     """The time of each step, and of the commit at its end, in seconds."""
     import numpy as np
 
@@ -109,14 +110,13 @@ def main() -> None:
         ratios.append(elastic / plain)
         commits.append(commit)
         print(
-            f"turn {turn + 1}: plain {1e3 * plain:.3f} ms, elastic {1e3 * elastic:.3f} ms, ratio {ratios[-1]:.4f}, "
-            f"in it a commit of {1e6 * commit:.0f} us",
+            f"turn {turn + 1}: plain {1e3 * plain:.3f} ms, elastic {1e3 * elastic:.3f} ms, "
+            f"ratio {ratios[-1]:.4f}, in it a commit of {1e6 * commit:.0f} us",
             flush=True,
         )
     print(f"elastic / plain: median {median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}")
-    print(
-        f"a commit: median {1e6 * median(commits):.0f} us, {1e6 * min(commits):.0f} to {1e6 * max(commits):.0f} us"
-    )
+    least, most = 1e6 * min(commits), 1e6 * max(commits)
+    print(f"a commit: median {1e6 * median(commits):.0f} us, {least:.0f} to {most:.0f} us")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 namespace rueda::simulate {
 namespace {
 
-constexpr Nanos kTick = 100 * kMillisecond, kHang = 1000 * kSecond;
+constexpr Nanos kTick = 100 * kMillisecond, kHang = 100'000 * kSecond;  // longer than any step
 
 Nanos scaled(Nanos time, double factor) { return static_cast<Nanos>(static_cast<double>(time) * factor); }
 

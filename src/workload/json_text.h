@@ -12,7 +12,7 @@ namespace rueda::workload {
 
 // The models that are built in have up to 16 KB; preflight writes a few hundred bytes for each pair of hosts
 // that it measures.
-inline constexpr size_t kMostTextBytes = 64 << 20;
+inline constexpr size_t kMostTextBytes = 256 << 20;
 
 // A whole file, of which no more is read than that. A directory opens, and cannot be read either.
 // what: is in it, for people: "model".

@@ -60,10 +60,10 @@ def test_wide_numbers_stand_apart_and_one_call_is_one(tmp_path: Path) -> None:
 def test_a_file_larger_than_any_real_one_is_refused(words: str, what: str, tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     with large.open("wb") as file:
-        file.truncate((64 << 20) + 1)
+        file.truncate((256 << 20) + 1)
     done = simulate(*words.split(), str(large))
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"{large} has more than 64 MiB, which no {what} needs; check the path of the {what}" in done.stderr
+    assert f"{large} has more than 256 MiB, which no {what} needs; check the path of the {what}" in done.stderr
 
 
 @pytest.mark.parametrize(
