@@ -1,4 +1,5 @@
-"""Ranks of a host share one connection to a store on another one, whichever of them serves it or goes."""
+"""Ranks of a host share one connection to a store on another one, whichever of them serves it or goes. When
+init is over only that connection is left: each rank closes its own, to the store or to the relay."""
 
 import re
 import signal
@@ -46,21 +47,30 @@ def finish(job: Job) -> None:
 
 def test_ranks_of_one_network_share_a_connection_beside_that_of_rank_0(jobs: Jobs) -> None:
     port = free_port()
-    job = start(jobs, port)
+    job, _ = start_until_relayed(jobs, port)
+    assert connections_to(port, job.pids[0]) == 2
+    job.release("go")
     for rank in range(RANKS):
         job.await_said(rank, "up")
-    assert connections_to(port, job.pids[0]) == 2
+    assert connections_to(port, job.pids[0]) == 1
     finish(job)
 
 
-def test_each_of_two_hosts_has_one_connection_beside_that_of_rank_0(
-    jobs: Jobs, cable: Tuple[str, str]
-) -> None:
+def test_rank_0_that_serves_the_store_of_one_host_keeps_no_connection(jobs: Jobs) -> None:
+    port = free_port()
+    job = jobs.start(RANKS, BODY, environment={"RUEDA_STORE": f"tcp://127.0.0.1:{port}"})
+    for rank in range(RANKS):
+        job.await_said(rank, "up")
+    assert connections_to(port, job.pids[0]) == 0
+    finish(job)
+
+
+def test_after_init_one_connection_of_the_other_host_is_left(jobs: Jobs, cable: Tuple[str, str]) -> None:
     port = free_port()
     job = start_in_spaces(jobs, cable, BODY, RUEDA_STORE=f"tcp://{WIRES[0]}:{port}")
     for rank in range(RANKS):
         job.await_said(rank, "up")
-    assert [connections_to(port, job.pids[rank]) for rank in (0, RANKS - 1)] == [2, 1]
+    assert [connections_to(port, job.pids[rank]) for rank in (0, RANKS - 1)] == [1, 1]
     finish(job)
 
 
