@@ -96,7 +96,9 @@ class FileMembership:
             return
         wanting = sorted(int(path.name.split(".")[1]) for path in self.folder.glob("wants.*"))
         joined = [uid for uid in wanting if uid not in self.members and self._is_alive(uid)]
-        leavers = self.plan.get(self.number, (-1, ()))[1]
+        at_commit, leavers = self.plan.get(self.number, (-1, ()))
+        if at_commit >= 0 and not leavers and not joined:
+            return  # the members were interrupted for a process that has not come yet
         listed = [uid for uid in alive if uid not in leavers] + joined
         every = {**commits, **{uid: self._read(f"wants.{uid}") for uid in joined}}
         lost = [uid for uid in self.members if uid not in listed]

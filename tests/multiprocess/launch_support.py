@@ -21,18 +21,22 @@ PYTHON = sys.executable
 PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
 
 
-def run_script(ranks, folder, script, *arguments):
-    """The standard output of a Python script that the launcher runs as a user does, in this folder."""
-    environment = {
-        **os.environ,
+def script_environment():
+    """What scripts of users find here: this tree, few threads, no GPU, and the backend that Keras chooses."""
+    return {
         **QUIET_TENSORFLOW,
         "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
         "RUEDA_LIBRARY": library(),
         "RUEDA_BIN": RUEDA,
         "OMP_NUM_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
+        "KERAS_BACKEND": "",
     }
-    environment.pop("KERAS_BACKEND", None)
+
+
+def run_script(ranks, folder, script, *arguments):
+    """The standard output of a Python script that the launcher runs as a user does, in this folder."""
+    environment = {**os.environ, **script_environment()}
     done = subprocess.run(
         [RUEDA, "run", "-np", str(ranks), PYTHON, str(script), *arguments],
         env=environment,

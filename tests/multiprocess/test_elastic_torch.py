@@ -239,6 +239,8 @@ members = FileMembership([0, 1]).use()
 members.plan = {{1: (3, ())}}
 die_at = None
 state = start({options})
+resets = []
+state.register_reset_callbacks([lambda: resets.append((hvd.rank(), hvd.size()))])
 if members.uid == 2:
     assert hvd.is_initialized() and hvd.rank() != 0
     try:
@@ -249,6 +251,7 @@ steps = hvd.elastic.run(train)(state)
 assert hvd.size() == 3 and hvd.rank() == members.uid
 (view,) = members.views
 assert view.commit == 3 and view.holders == (0, 1) and view.joined == (2,)
+assert resets == [(hvd.rank(), 3)], "what the joiner computed from its provisional size is wrong"
 check_equal(net, "at the end")
 check_ledger(state)
 assert len(set(hvd.allgather_object((state.steps, state.sampler.epoch)))) == 1

@@ -156,6 +156,7 @@ REFUSED = [
 ]
 USED = {  # that are there, and refuse when they are used
     "horovod.runner.elastic.driver": "ElasticDriver",
+    "horovod.runner.elastic.discovery": "HostManager DiscoveredHosts HostState",
     "horovod.runner.http.http_server": "KVStoreServer",
     "horovod.runner.http.http_client": "read_data_from_kvstore put_data_into_kvstore",
     "horovod.runner.common.util.config_parser": "set_env_from_args set_args_from_config",

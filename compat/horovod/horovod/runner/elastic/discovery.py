@@ -6,11 +6,28 @@ import os
 import subprocess
 from collections.abc import Mapping
 
+from horovod._absent import absent
 from rueda.elastic.notices import HostUpdateResult
 
-__all__ = ["FixedHosts", "HostDiscovery", "HostDiscoveryScript", "HostUpdateResult"]
+__all__ = [
+    "DiscoveredHosts",
+    "FixedHosts",
+    "HostDiscovery",
+    "HostDiscoveryScript",
+    "HostManager",
+    "HostState",
+    "HostUpdateResult",
+]
 
 LIMIT_S = 60.0  # a script that says nothing for so long has failed
+
+_MANAGED = (
+    "`rueda run --min-np` keeps the hosts of an elastic job itself; give it a discovery script, or a "
+    "HostDiscovery to horovod.runner.gloo_run.gloo_run_elastic"
+)
+HostState = absent("horovod.runner.elastic.discovery.HostState", _MANAGED)
+DiscoveredHosts = absent("horovod.runner.elastic.discovery.DiscoveredHosts", _MANAGED)
+HostManager = absent("horovod.runner.elastic.discovery.HostManager", _MANAGED)
 
 
 class HostDiscovery:
