@@ -57,12 +57,12 @@ Status write_private_files(const std::string& folder, const Job& job) {
 }
 
 // What the environments of all ranks have in common.
-Variables common_variables(const Job& job, const std::string& folder, bool keeps_all) {
+Variables common_variables(const Job& job, const std::string& folder, bool has_joined) {
   Variables common;
   for (const char* const* entry = environ; *entry != nullptr; ++entry)
     if (const char* equals = std::strchr(*entry, '=')) {
       const std::string name(static_cast<const char*>(*entry), equals);
-      if (keeps_all || is_kept_by_agent(name)) common.emplace_back(name, equals + 1);
+      if (is_kept_by_agent(name, has_joined)) common.emplace_back(name, equals + 1);
     }
   common.insert(common.end(), job.env.begin(), job.env.end());
   common.emplace_back("RUEDA_SECRET_FILE", folder + "/secret");

@@ -243,8 +243,9 @@ bool is_forwarded(std::string_view name, bool is_remote) {
          !name.ends_with("CUDA_VISIBLE_DEVICES");
 }
 
-bool is_kept_by_agent(std::string_view name) {
-  return (!name.starts_with("SLURM_") || is_of_slurm_node(name)) && !is_place_in_other_job(name);
+bool is_kept_by_agent(std::string_view name, bool has_joined) {
+  return (has_joined || !name.starts_with("SLURM_") || is_of_slurm_node(name)) &&
+         !is_place_in_other_job(name);
 }
 
 Variables forwarded_environment(const char* const* environment, bool is_remote) {

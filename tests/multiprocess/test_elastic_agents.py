@@ -16,6 +16,19 @@ from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 LIMIT_S = 60 * PATIENCE
+# What srun tells one of four tasks, and no process above it knows.
+SLURM_STEP = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_NTASKS": "4",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "n[1-4]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x4)",
+    "SLURM_LAUNCH_NODE_IPADDR": "192.0.2.1",
+    "SLURM_SRUN_COMM_HOST": "192.0.2.1",
+    "SLURM_LOCALID": "0",
+}
 
 
 class Process:
@@ -72,10 +85,11 @@ class Stage:
         self.end = json.dumps(end)
         self.url = self.launcher.await_words(r"rueda agent --join (tcp://\S+)")[1]
 
-    def agent(self, name, *options, secret=None, url=None):
+    def agent(self, name, *options, secret=None, url=None, **variables):
         arguments = ["agent", "--join", url or self.url, "--secret-file", secret or self.secret]
         arguments += ["--name", name, *options]
-        made = Process(self._mark, self.folder, f"{name}-{len(self._agents)}", *arguments, TEST_END=self.end)
+        output = f"{name}-{len(self._agents)}"
+        made = Process(self._mark, self.folder, output, *arguments, TEST_END=self.end, **variables)
         self._agents.append(made)
         return made
 
@@ -150,6 +164,14 @@ def test_a_job_without_hosts_starts_when_agents_offer_enough_slots(stage):
     job.assert_ends_well()
     assert {one["uid"][:5] for one in job.all("end")} == {"pod-1", "pod-2"}
     assert all(one.end() == 0 for one in job._agents), [one.text() for one in job._agents]
+
+
+def test_ranks_of_agents_in_a_slurm_step_take_the_places_that_the_launcher_gives(stage):
+    job = stage("-np", 2, "--min-np", 2, end=[1, 20])
+    job.agent("n2", **SLURM_STEP, SLURM_PROCID="2", SLURM_NODEID="2")
+    job.agent("n3", **SLURM_STEP, SLURM_PROCID="3", SLURM_NODEID="3")
+    job.assert_ends_well()
+    assert {one["uid"] for one in job.all("end")} == {"n2:0#0", "n3:0#0"}
 
 
 def test_an_agent_that_is_told_to_end_leaves_without_an_error(stage):

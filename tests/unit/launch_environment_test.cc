@@ -136,6 +136,14 @@ TEST(Forwarding, a_node_of_slurm_tells_its_devices_and_the_launcher_tells_about_
   EXPECT_TRUE(is_kept_by_agent("PATH"));
 }
 
+TEST(Forwarding, an_agent_that_has_joined_keeps_its_surroundings_and_no_place_among_ranks) {
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS", "SLURM_NODEID", "PATH"})
+    EXPECT_TRUE(is_kept_by_agent(name, true)) << name;
+  for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "PMI_RANK", "PMIX_RANK",
+                           "OMPI_COMM_WORLD_RANK"})
+    EXPECT_FALSE(is_kept_by_agent(name, true)) << name;
+}
+
 TEST(Forwarding, value_may_contain_equals_signs_and_entry_may_lack_one) {
   const std::array<const char*, 4> environment = {"A=b=c", "broken", "E=", nullptr};
   const Variables variables = forwarded_environment(environment.data(), false);
