@@ -63,7 +63,9 @@ def test_a_file_larger_than_any_real_one_is_refused(words: str, what: str, tmp_p
         file.truncate((256 << 20) + 1)
     done = simulate(*words.split(), str(large))
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"{large} has more than 256 MiB, which no {what} needs; check the path of the {what}" in done.stderr
+    assert (
+        f"{large} has more than 256 MiB, which no {what} needs; check the path of the {what}" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,23 @@ def test_ranks_that_ask_for_other_ranks_of_p_and_q_are_told_so():
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
 
 
+@on_every_rank
+def test_ranks_that_ask_for_other_compressors_are_all_told_so():
+    """What top-k gathers never ends then, as the other ranks do not start it."""
+    made = parameters()
+    asked = [topk(), hvd.Compression.none, powersgd()][hvd.rank() % 3]
+    optimizer = optimizer_of(made, asked)
+    backward(made, gradients(1, ["matrix"]))
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        optimizer.synchronize()
+    assert "ismatched" in str(caught.value)
+    if hvd.rank() == 0:
+        assert "gradient matrix is compressed by TopK" in str(caught.value)
+    hvd.shutdown()  # ends what is gathered
+    hvd.init()
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
+
+
 class Halves(StatefulCompressor):
     """A compressor of a user: every other call sends half of the tensor and keeps the rest."""
 

@@ -284,6 +284,50 @@ assert "not what was saved of residuals" in refusal(lambda: optimizer.load_state
 """
 
 
+DILOCO_RESUMED = """
+import copy
+def start(**options):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 30))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    return net, hvd.DiLoCo(sgd, net.named_parameters(), **options)
+
+def train(net, optimizer, steps):
+    for step in steps:
+        x = torch.randn(32, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+        optimizer.zero_grad()
+        (net(x) - x[:, :30]).square().mean().backward()
+        optimizer.step()
+    return torch.cat([value.detach().flatten() for value in net.parameters()])
+
+for compression in (hvd.Compression.int8, hvd.Compression.bf16):
+    for more in ({"every": 3}, {"every": 4, "fragments": 2, "overlap": True}, {"every": 3, "warmup_steps": 2}):
+        hvd.init()
+        net, optimizer = start(compression=compression, **more)
+        train(net, optimizer, range(7))
+        saved = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+        wanted = train(net, optimizer, range(7, 12))
+        for has_residuals in (True, False):
+            hvd.barrier()
+            hvd.shutdown()
+            hvd.init()  # without residuals, as a new process
+            net, optimizer = start(compression=compression, **more)
+            net.load_state_dict(saved[0])
+            state = dict(saved[1])
+            assert len(state["residuals"]) > 1000
+            if not has_residuals:
+                del state["residuals"]
+            optimizer.load_state_dict(state)
+            assert torch.equal(train(net, optimizer, range(7, 12)), wanted) == has_residuals, more
+        hvd.barrier()
+        hvd.shutdown()
+"""
+
+
+def test_diloco_that_was_interrupted_goes_on_to_the_bit():
+    run(DILOCO_RESUMED, "01")
+
+
 def test_what_cannot_be_encoded_is_refused_when_the_optimizer_is_made():
     run(MADE, "01")
 

@@ -72,8 +72,15 @@ class CompressedReduction:
         return internal_error(str(error) + hint)
 
     def ends_by(self, deadline: float) -> bool:
-        """Whether the exchange under way has ended by this time.monotonic()."""
-        return self.is_complete or all(one.ends_by(deadline) for one in self._under_way)
+        """Whether the exchange under way has ended by this time.monotonic(). One of which a part has failed
+        has ended: other ranks may never start the rest.
+        """
+        for one in () if self.is_complete else self._under_way:
+            if not one.ends_by(deadline):
+                return False
+            if one.try_settle() and one.error is not None:
+                return True
+        return True
 
     def _go_on(self, resume: Callable[[], Exchange]) -> None:
         try:

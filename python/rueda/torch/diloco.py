@@ -18,15 +18,19 @@ from rueda.open_operations import InFlight
 from rueda.operations import check_compression, sent_as
 from rueda.policy import Average, check_count, check_outer, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.residuals import RESIDUALS
+from rueda.torch import wire_state
 from rueda.torch.arguments import check_wire
 from rueda.torch.compression import Compression, Compressor, wire_type
 from rueda.torch.cross_step import finish_all
 from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
 from rueda.torch.naming import name_parameters
 from rueda.torch.optimizer import rewrap
+from rueda.torch.pending_gradients import Settings
 from rueda.torch.reductions import allreduce_async_
 from rueda.torch.tensors import in_order_of
 
+PREFIX = "diloco."  # of the names of changes that travel
 ADDED_LATE = "DiLoCo takes no parameters after it was made, because its fragments are fixed; make a new one."
 TOO_MANY = (
     "DiLoCo: fragments is {fragments}, but there are {count} parameters that are trained and {every} steps "
@@ -69,7 +73,7 @@ class Fragment:
             self._changes = changes
             return
         self._started = start_all(
-            _start(change, f"diloco.{name}", parameter, process_set, compression)
+            _start(change, f"{PREFIX}{name}", parameter, process_set, compression)
             for change, (name, parameter) in zip(changes, self.named)
         )
 
@@ -176,9 +180,21 @@ class _DiLoCoMixin(LocalStepsMixin):
 
     def state_dict(self) -> Any:
         """Like the wrapped optimizer's, of this rank, with the outer parameters and the outer optimizer's
-        state, which are the same on all ranks. Waits for changes that are on their way.
+        state, which are the same on all ranks, and with what wire types have left to be sent. Waits for
+        changes that are on their way.
         """
-        return {**super().state_dict(), "diloco": [fragment.state_dict() for fragment in self._fragments]}
+        fragments = [fragment.state_dict() for fragment in self._fragments]
+        state = {**super().state_dict(), "diloco": fragments}
+        kept = wire_state.of(self._exchange_settings(), self._names_that_travel())
+        return state if kept is None else {**state, RESIDUALS: kept}
+
+    def _exchange_settings(self) -> Settings:
+        return Settings(self._compression, Average, 1.0, False, self._rhythm.process_set)
+
+    def _names_that_travel(self) -> list[str]:
+        changes = [f"{PREFIX}{name}" for fragment in self._fragments for name, _ in fragment.named]
+        gradients = [] if self._reducer is None else list(self._parameter_names.values())
+        return changes + gradients
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Like the wrapped optimizer's. A state without outer parameters begins with those of the model."""
@@ -189,6 +205,8 @@ class _DiLoCoMixin(LocalStepsMixin):
             if fragment.is_under_way:
                 fragment.await_changes()
         super().load_state_dict(state_dict)
+        if RESIDUALS in state_dict and self._reducer is None:
+            wire_state.put_back(state_dict[RESIDUALS])
         for fragment, state in zip(self._fragments, states):
             fragment.load_state_dict(state)
 
