@@ -61,7 +61,8 @@ Variables rank_variables(const Placement& place, int size, std::string_view host
 // are passed to no rank.
 bool is_forwarded(std::string_view name, bool is_remote);
 // Whether an agent passes on a variable of its own environment. srun tells it about a step of one task, which
-// would mislead the ranks. One that has joined keeps what describes its surroundings, and no place among ranks.
+// would mislead the ranks. One that has joined keeps what describes its surroundings, and no place among
+// ranks.
 bool is_kept_by_agent(std::string_view name, bool has_joined = false);
 Variables forwarded_environment(const char* const* environment, bool is_remote);
 

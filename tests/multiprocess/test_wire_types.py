@@ -301,7 +301,8 @@ def train(net, optimizer, steps):
     return torch.cat([value.detach().flatten() for value in net.parameters()])
 
 for compression in (hvd.Compression.int8, hvd.Compression.bf16):
-    for more in ({"every": 3}, {"every": 4, "fragments": 2, "overlap": True}, {"every": 3, "warmup_steps": 2}):
+    overlapping = {"every": 4, "fragments": 2, "overlap": True}
+    for more in ({"every": 3}, overlapping, {"every": 3, "warmup_steps": 2}):
         hvd.init()
         net, optimizer = start(compression=compression, **more)
         train(net, optimizer, range(7))
