@@ -3,9 +3,10 @@ is told in the variable TEST_ACTIONS. Each line that it prints is JSON.
 
 TEST_ACTIONS: {uid: {"kill_at": commit, "while": "allreduce" | "join" | "init" | "step" | "start"}}, where
 "join" and "init" mean the first after that commit, and "start" before the first init. "signal": the name of
-another signal than SIGKILL, sent once. TEST_END: [view, commits]: it ends when it has made so many commits in
-this view or a later one, with so many ranks if there is a third number, and if it is the one that a fourth
-value names. TEST_PAUSE_S: after each commit.
+another signal than SIGKILL, sent once. "starts_after": a file for which it waits before all else.
+TEST_END: [view, commits]: it ends when it has made so many commits in this view or a later one, with so many
+ranks if there is a third number, and if it is the one that a fourth value names. TEST_PAUSE_S: after each
+commit.
 TEST_HOSTS: {view: text}: when this view begins, its rank 0 writes the text into TEST_HOSTS_FILE.
 """
 
@@ -129,6 +130,16 @@ class Training:
             view = self.join()
 
 
+def await_file(path):
+    deadline = time.monotonic() + 100
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            sys.exit(f"{UID}: there is no {path} after 100 s")
+        time.sleep(0.01)
+
+
+if "starts_after" in ACTION:
+    await_file(ACTION["starts_after"])
 if ACTION.get("while") == "start":
     die()
 try:

@@ -314,9 +314,13 @@ def test_a_host_that_does_not_exist_is_named_and_the_job_goes_on(tmp_path):
 # ---- leaving by SIGTERM ----
 
 
-def test_a_rank_that_gets_sigterm_leaves_at_a_commit_and_is_replaced_elsewhere():
+def test_a_rank_that_gets_sigterm_leaves_at_a_commit_and_is_replaced_elsewhere(tmp_path):
+    # The one in its place begins when it has left: both at one commit would make no view 3.
+    has_left = str(tmp_path / "view2")
     actions = killed("localhost:1#0", 5, "step", signal="SIGTERM")
-    job = Job("-np", 3, "--min-np", 2, "-H", "localhost:4", actions=actions, end=(3, 20))
+    actions["localhost:3#0"] = {"starts_after": has_left}
+    env = {"TEST_HOSTS": json.dumps({2: "begun"}), "TEST_HOSTS_FILE": has_left}
+    job = Job("-np", 3, "--min-np", 2, "-H", "localhost:4", actions=actions, end=(3, 20), env=env)
     assert job.status == 0, job.err
     assert "process localhost:1#0 was told by SIGTERM to leave; it does so at the next commit" in job.err
     assert job.all("error") == []

@@ -13,19 +13,7 @@ from typing import Any, Dict, List, Set
 
 import pytest
 from launch_support import ROOT, RUEDA
-
-TINY = {
-    "name": "tiny",
-    "source": "",
-    "compute_source": "",
-    "compute_ms": 10,
-    "parameters": [["w", 1000]],
-    "total": 1000,
-}
-
-
-def simulate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([RUEDA, "simulate", *words], capture_output=True, text=True, timeout=120)
+from simulate_support import TINY, simulate
 
 
 def results(*words: str) -> List[Dict[str, Any]]:

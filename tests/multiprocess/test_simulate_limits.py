@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from launch_support import RUEDA
-
-TINY = {
-    "name": "tiny",
-    "source": "",
-    "compute_source": "",
-    "compute_ms": 10,
-    "parameters": [["w", 1000]],
-    "total": 1000,
-}
-
-
-def simulate(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([RUEDA, "simulate", *words], capture_output=True, text=True, timeout=120)
+from simulate_support import TINY, simulate
 
 
 def test_the_smaller_limit_of_fusion_is_told_in_every_form(tmp_path: Path) -> None:

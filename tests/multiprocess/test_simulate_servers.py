@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from launch_support import RUEDA
-
-Done = "subprocess.CompletedProcess[str]"
-
-
-def simulate(*arguments: str) -> Done:
-    command = [RUEDA, "simulate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-
+from simulate_support import simulate
 
 REFUSED = {
     "servers of nobody": (["--servers", "1:4"], "add --strategy parameter-server or tensorflow-servers"),

@@ -218,16 +218,9 @@ for op, name in ((hvd.Min, "Min"), (hvd.Adasum, "Adasum")):
     assert f"int8: op is '{name}', but it must be one of Average, Sum" in said, said
 """
 
-RESUMED = """
-hvd.init()
-import time
-from rueda.elastic.state import ObjectState
-
-def start(seed=0):
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 30))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    return net, hvd.DistributedOptimizer(optimizer, net.named_parameters(), compression=hvd.Compression.int8)
+TRAIN = """
+def make_net():
+    return torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 30))
 
 def train(net, optimizer, steps):
     for step in steps:
@@ -236,6 +229,18 @@ def train(net, optimizer, steps):
         (net(x) - x[:, :30]).square().mean().backward()
         optimizer.step()
     return torch.cat([one.detach().flatten() for one in net.parameters()]).clone()
+"""
+
+RESUMED = """
+hvd.init()
+import time
+from rueda.elastic.state import ObjectState
+
+def start(seed=0):
+    torch.manual_seed(0)
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    return net, hvd.DistributedOptimizer(optimizer, net.named_parameters(), compression=hvd.Compression.int8)
 
 wanted = train(*start(), range(10))
 net, optimizer = start()
@@ -288,17 +293,9 @@ DILOCO_RESUMED = """
 import copy
 def start(**options):
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 30))
+    net = make_net()
     sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     return net, hvd.DiLoCo(sgd, net.named_parameters(), **options)
-
-def train(net, optimizer, steps):
-    for step in steps:
-        x = torch.randn(32, 40, generator=torch.Generator().manual_seed(100 * step + rank))
-        optimizer.zero_grad()
-        (net(x) - x[:, :30]).square().mean().backward()
-        optimizer.step()
-    return torch.cat([value.detach().flatten() for value in net.parameters()])
 
 for compression in (hvd.Compression.int8, hvd.Compression.bf16):
     overlapping = {"every": 4, "fragments": 2, "overlap": True}
@@ -326,7 +323,7 @@ for compression in (hvd.Compression.int8, hvd.Compression.bf16):
 
 
 def test_diloco_that_was_interrupted_goes_on_to_the_bit():
-    run(DILOCO_RESUMED, "01")
+    run(TRAIN + DILOCO_RESUMED, "01")
 
 
 def test_what_cannot_be_encoded_is_refused_when_the_optimizer_is_made():
@@ -335,4 +332,4 @@ def test_what_cannot_be_encoded_is_refused_when_the_optimizer_is_made():
 
 @pytest.mark.parametrize("placement", ["01", "0011"])
 def test_a_run_that_was_interrupted_goes_on_to_the_bit(placement, tmp_path):
-    run(RESUMED, placement, FOLDER=str(tmp_path))
+    run(TRAIN + RESUMED, placement, FOLDER=str(tmp_path))

@@ -24,6 +24,7 @@ TEST_P(EndsBySignal, a_replay_ends_with_the_process_and_nothing_is_left) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    std::signal(GetParam(), SIG_DFL);  // under nohup, SIGHUP is ignored
     {
       const HeldSignals signals;
       kill(getpid(), GetParam());

@@ -75,7 +75,7 @@ class CompressedReduction:
         """Whether the exchange under way has ended by this time.monotonic(). One of which a part has failed
         has ended: other ranks may never start the rest.
         """
-        for one in () if self.is_complete else self._under_way:
+        for one in self._under_way:  # none once it is complete
             if not one.ends_by(deadline):
                 return False
             if one.try_settle() and one.error is not None:

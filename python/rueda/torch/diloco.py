@@ -18,8 +18,6 @@ from rueda.open_operations import InFlight
 from rueda.operations import check_compression, sent_as
 from rueda.policy import Average, check_count, check_outer, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.residuals import RESIDUALS
-from rueda.torch import wire_state
 from rueda.torch.arguments import check_wire
 from rueda.torch.compression import Compression, Compressor, wire_type
 from rueda.torch.cross_step import finish_all
@@ -183,18 +181,14 @@ class _DiLoCoMixin(LocalStepsMixin):
         state, which are the same on all ranks, and with what wire types have left to be sent. Waits for
         changes that are on their way.
         """
-        fragments = [fragment.state_dict() for fragment in self._fragments]
-        state = {**super().state_dict(), "diloco": fragments}
-        kept = wire_state.of(self._exchange_settings(), self._names_that_travel())
-        return state if kept is None else {**state, RESIDUALS: kept}
+        fragments = [fragment.state_dict() for fragment in self._fragments]  # first: they await
+        return {**super().state_dict(), "diloco": fragments}
 
-    def _exchange_settings(self) -> Settings:
-        return Settings(self._compression, Average, 1.0, False, self._rhythm.process_set)
-
-    def _names_that_travel(self) -> list[str]:
+    def _what_travels(self) -> tuple[Settings, list[str]]:
+        settings = Settings(self._compression, Average, 1.0, False, self._rhythm.process_set)
+        gradients = super()._what_travels()  # of the warm-up
         changes = [f"{PREFIX}{name}" for fragment in self._fragments for name, _ in fragment.named]
-        gradients = [] if self._reducer is None else list(self._parameter_names.values())
-        return changes + gradients
+        return settings, changes + ([] if gradients is None else gradients[1])
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Like the wrapped optimizer's. A state without outer parameters begins with those of the model."""
@@ -205,8 +199,6 @@ class _DiLoCoMixin(LocalStepsMixin):
             if fragment.is_under_way:
                 fragment.await_changes()
         super().load_state_dict(state_dict)
-        if RESIDUALS in state_dict and self._reducer is None:
-            wire_state.put_back(state_dict[RESIDUALS])
         for fragment, state in zip(self._fragments, states):
             fragment.load_state_dict(state)
 

@@ -182,12 +182,18 @@ class DistributedMixin(Wrapped):
         have left to be sent under "residuals", as bytes of this rank.
         """
         state = super().state_dict()
-        if self._reducer is not None:
-            kept = wire_state.of(self._reducer.settings, self._parameter_names.values())
-            state |= {} if kept is None else {RESIDUALS: kept}
+        travels = self._what_travels()
+        kept = None if travels is None else wire_state.of(*travels)
+        state |= {} if kept is None else {RESIDUALS: kept}
         if self._compressor is not None:
             state[COMPRESSION] = self._compressor.state_dict()
         return state
+
+    def _what_travels(self) -> tuple[Settings, list[str]] | None:
+        """How, and under which names, what it sends that may leave residuals; None: nothing is sent."""
+        if self._reducer is None:
+            return None
+        return self._reducer.settings, list(self._parameter_names.values())
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Awaits reductions under way, whether they fail or not, forgets them and pass counts, then loads.
@@ -204,7 +210,7 @@ class DistributedMixin(Wrapped):
         self._synchronized = False
         mine = (COMPRESSION, RESIDUALS)
         super().load_state_dict({key: part for key, part in state_dict.items() if key not in mine})
-        if RESIDUALS in state_dict and self._reducer is not None:
+        if RESIDUALS in state_dict and self._what_travels() is not None:
             wire_state.put_back(state_dict[RESIDUALS])
         if self._compressor is not None:
             self._compressor.load_state_dict(state_dict.get(COMPRESSION, {}))

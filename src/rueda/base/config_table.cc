@@ -8,6 +8,7 @@
 
 #include "rueda/base/config_rows.h"
 #include "rueda/base/config_texts.h"
+#include "rueda/base/elastic_job.h"
 #include "rueda/base/gpu_operations.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
@@ -329,17 +330,11 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
 
 constexpr double kElasticPeerTimeoutS = 10;  // the others go on without a rank that is lost
 
-// Of a rank of an elastic job.
-bool is_elastic(const GetEnv& get_env) {
-  const auto by_members = find(get_env, "RUEDA_ELASTIC", false);
-  return find(get_env, "RUEDA_ELASTIC_UID", false) || (by_members && by_members->text == "members");
-}
-
 // Parses without the rule that ignores a stall shutdown time below the warning time. Who allows ranks to be
 // late for long, and says nothing about the end, is warned before it.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
-  if (is_elastic(get_env)) config.peer_timeout_s = kElasticPeerTimeoutS;
+  if (is_in_elastic_job(get_env)) config.peer_timeout_s = kElasticPeerTimeoutS;
   bool is_shutdown_given = false;
   for (const ConfigEntry& entry : table_of_all()) {
     if (Status status = take(get_env, entry, config); !status.is_ok()) return status;

@@ -89,8 +89,7 @@ std::string name_first_pod(const Environment& env, const World& world) {
 Result<World> settle(const Environment& env, World world) {
   // Others may come to an elastic job, on other hosts too. Whether a view lies on one host is asked for each
   // view.
-  const bool may_grow =
-      env.has("RUEDA_STORE") && (env.has("RUEDA_ELASTIC_UID") || env.text("RUEDA_ELASTIC") == "members");
+  const bool may_grow = env.has("RUEDA_STORE") && env.is_in_elastic_job();
   if (world.size == 1) {
     world.local_rank = 0;
     world.local_size = 1;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "rueda/base/elastic_job.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -22,6 +23,8 @@ class Environment {
     const char* value = get_env_(name);
     return value == nullptr ? std::string() : std::string(value);
   }
+
+  [[nodiscard]] bool is_in_elastic_job() const { return rueda::is_in_elastic_job(get_env_); }
 
   // From 0 to kMaxRanks.
   [[nodiscard]] Result<Rank> number(const char* name) const {
