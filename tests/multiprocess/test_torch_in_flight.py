@@ -114,8 +114,6 @@ def test_reading_param_groups_leaves_reduced_gradients_that_are_not_reduced_agai
     total = torch.full((1000, 1000), n * (n - 1) / 2)
     assert optimizer.param_groups[0]["params"][0] is net.weight
     assert torch.equal(net.weight.grad, total)
-    with pytest.raises(AssertionError, match="more than backward_passes_per_step times"):
-        net(torch.zeros(1, 1000)).sum().backward()
     optimizer.step()
     assert torch.equal(net.weight, -total)
 

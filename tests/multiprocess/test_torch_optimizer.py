@@ -134,16 +134,29 @@ def test_a_step_before_the_last_pass_reduces_at_once():
 
 
 @on_every_rank
-def test_too_many_passes_raise_inside_backward():
-    net = model()
-    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
-    batch = batches(1, hvd.size())[0][hvd.rank()]
-    loss_of(net, batch).backward()
-    with pytest.raises(
-        AssertionError, match="Gradients were computed more than backward_passes_per_step times before"
-    ):
+def test_too_many_passes_raise_inside_backward_and_no_step_uses_what_they_made():
+    text = "Gradients were computed more than backward_passes_per_step times before"
+    again = "call zero_grad.. and compute them again"
+    for cross_step in (False, True):
+        net = model()
+        options = {"cross_step": True, "model": net} if cross_step else {}
+        optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), **options)
+        batch = batches(1, hvd.size())[0][hvd.rank()]
+        before = [parameter.clone() for parameter in net.parameters()]
+        for settle in (False, True):  # whether the reductions have ended
+            loss_of(net, batch).backward()
+            if settle:
+                assert optimizer.param_groups
+            with pytest.raises(AssertionError, match=text):
+                loss_of(net, batch).backward()
+            for use in (optimizer.synchronize, optimizer.step, optimizer.step):
+                with pytest.raises(AssertionError, match=f"{text}.*{again}"):
+                    use()
+            assert all(map(torch.equal, before, net.parameters()))
+            optimizer.zero_grad()
         loss_of(net, batch).backward()
-    optimizer.synchronize()
+        optimizer.step()
+        assert same_everywhere(net)
 
 
 @on_every_rank

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import setup_extras  # noqa: E402 (found in tools)
+
 PLUGIN = ROOT / "build/release/librueda_torch.so"
 
 PROGRAM = """
@@ -106,9 +110,10 @@ print("passed")
 
 
 def pythons():
-    """One CPython of each version from 3.9 on: this one, pyenv's, and the system's."""
+    """One CPython of each version from 3.9 on: this one, pyenv's, the system's, and a newer Debian's."""
     found = {}
-    for path in (sys.executable, *glob.glob("/root/.pyenv/versions/*/bin/python3"), "/usr/bin/python3"):
+    others = ["/usr/bin/python3", str(setup_extras.python_program())]
+    for path in (sys.executable, *glob.glob("/root/.pyenv/versions/*/bin/python3"), *others):
         if not os.access(path, os.X_OK):
             continue
         ask = "import sys; v = sys.version_info; print(v[0] * 100 + v[1], sys.implementation.name)"

@@ -30,9 +30,10 @@ from rueda.torch.arguments import (
 )
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
+from rueda.torch.gradient_groups import GroupList, resolve_groups
 from rueda.torch.naming import default_names, name_parameters
 from rueda.torch.pending_gradients import Settings
-from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
+from rueda.torch.reducer import ZEROED_EARLY, Reducer
 
 TWICE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
@@ -150,9 +151,11 @@ class DistributedMixin(Wrapped):
         """Like the wrapped optimizer's; refused while gradients are being reduced.
 
         Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow. So are
-        reductions that a shutdown ended.
+        reductions that a shutdown ended, and gradients to which a pass too many was added.
         """
         if self._reducer is not None:
+            if self._reducer.is_spoiled:
+                self._reducer.reset()
             if self._reducer.is_busy and not self._reducer.is_lost:
                 raise AssertionError(ZEROED_EARLY)
             if self._reducer.has_settled or self._reducer.is_busy:

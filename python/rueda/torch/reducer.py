@@ -12,13 +12,12 @@ from rueda import epochs
 from rueda.in_flight import of_handle
 from rueda.numbering import numbers
 from rueda.operations import sent_as
-from rueda.policy import Average, Sum, split_evenly
-from rueda.process_sets import ProcessSet
+from rueda.policy import Average, Sum
 from rueda.torch import arena
 from rueda.torch.compressed_reduction import advance_all, start_compressed
 from rueda.torch.compression import Compressor, NoneCompressor, wire_type
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
-from rueda.torch.functions import broadcast_object
+from rueda.torch.gradient_groups import GroupList
 from rueda.torch.gradient_hooks import await_all, make_hook
 from rueda.torch.pending_gradients import (
     Activity,
@@ -32,13 +31,14 @@ from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduc
 from rueda.torch.sparse import SparseReduction
 from rueda.torch.tensors import in_order_of
 
-GroupList = list[list[torch.Tensor]]
-
 ZEROED_EARLY = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
     "optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
 TOO_MANY_PASSES = "Gradients were computed more than backward_passes_per_step times before call to step(). "
+SPOILED = (
+    "The gradients of this step are no longer those of all ranks: call zero_grad() and compute them again."
+)
 
 
 def too_many_passes(passes: int, zeroed_after: int) -> AssertionError:
@@ -52,38 +52,6 @@ def too_many_passes(passes: int, zeroed_after: int) -> AssertionError:
         "does away with gradients, but not with the count. If a backward() there belongs to no step, leave "
         f"it out, or call optimizer.set_backward_passes_per_step({passes}) after it, which counts anew."
     )
-
-
-def resolve_groups(
-    groups: GroupList | int | None,
-    parameters: list[torch.Tensor],
-    names: dict[torch.Tensor, str],
-    process_set: ProcessSet | None,
-) -> GroupList:
-    """Groups of parameters to reduce as a whole, the same on every rank. A parameter may be in none."""
-    if groups is None:
-        return []
-    if isinstance(groups, list):
-        flat = [member for group in groups for member in group]
-        if not all(isinstance(member, torch.Tensor) for member in flat):
-            raise ValueError("groups must consist of torch.Tensor.")
-        if len({id(member) for member in flat}) != len(flat):
-            raise ValueError("A parameter can only appear once in groups.")
-        trained = {id(parameter) for parameter in parameters}
-        return [[member for member in group if id(member) in trained] for group in groups]
-    if process_set is None:
-        return []
-    # Ranks may have built the model in different orders, but must agree on the groups.
-    root = (process_set.ranks or [0])[0]
-    order = broadcast_object([names[p] for p in parameters], root, "optimizer.parameter_order", process_set)
-    by_name = {names[p]: p for p in parameters}
-    if sorted(by_name) != sorted(order):
-        raise ValueError(
-            f"Rank {root} trains other parameters than this rank, so groups={groups} cannot be formed; "
-            "build the same model on every rank."
-        )
-    ordered = [by_name[name] for name in order]
-    return [part for part in split_evenly(ordered, min(groups, max(1, len(ordered)))) if part]
 
 
 class Reducer:
@@ -103,6 +71,8 @@ class Reducer:
         self.settings = settings
         self._passes = passes
         self._zeroed_after = 0  # so many passes of this step
+        # A pass too many has added to gradients that were reduced, on each rank something else.
+        self._spoiled: AssertionError | None = None
         self._gradients: dict[torch.Tensor, PendingGradient] = {}
         self._activity = Activity()
         # Gives the reductions of a parameter their priority, when the first begins.
@@ -162,6 +132,11 @@ class Reducer:
         return any(gradient.passes_left != self._passes or gradient.is_settled for gradient in gradients)
 
     @property
+    def is_spoiled(self) -> bool:
+        """Whether a pass too many has changed gradients that were reduced: no step may use them."""
+        return self._spoiled is not None
+
+    @property
     def has_settled(self) -> bool:
         """Whether some `.grad` holds a reduced gradient that no step has used."""
         return any(gradient.is_settled for gradient in self._gradients.values())
@@ -176,6 +151,7 @@ class Reducer:
         self._finish_started()
         self._passes = passes
         self._zeroed_after = 0
+        self._spoiled = None
         for gradient in self._gradients.values():
             gradient.passes_left = passes
             gradient.is_ready = False
@@ -186,6 +162,7 @@ class Reducer:
         Otherwise the engine would still hold the names when the next backward pass uses them.
         """
         self._finish_started()
+        self._spoiled = None
         for gradient in self._gradients.values():
             self._rearm(gradient)
 
@@ -246,6 +223,8 @@ class Reducer:
 
     def _start_rest(self) -> list[PendingGradient]:
         """Starts what has not started. Returns all gradients."""
+        if self._spoiled is not None:
+            raise AssertionError(f"{self._spoiled} {SPOILED}")
         self._watch_unfrozen()
         gradients = list(self._gradients.values())
         for gradient in gradients:
@@ -271,7 +250,8 @@ class Reducer:
         if gradient.is_outstanding:
             raise RuntimeError(READ_EARLY.format(name=gradient.name))
         if gradient.passes_left <= 0:
-            raise too_many_passes(self._passes, self._zeroed_after)
+            self._spoiled = too_many_passes(self._passes, self._zeroed_after)
+            raise self._spoiled
         gradient.passes_left -= 1
         gradient.is_settled = False
         if gradient.passes_left == 0:
@@ -293,7 +273,8 @@ class Reducer:
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
         self._watch_unfrozen()
-        if self._activity.is_possible and await_all(list(self._gradients.values()), self._passes):
+        may_be_usual = self._activity.is_possible and self._spoiled is None
+        if may_be_usual and await_all(list(self._gradients.values()), self._passes):
             self._activity.is_possible = False
             self._zeroed_after = 0
             self._count(len(self._gradients))
