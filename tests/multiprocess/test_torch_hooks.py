@@ -402,3 +402,46 @@ assert torch.allclose(net.weight, before - 0.1 * 1.5), (net.weight, before)
 """
     )
     assert_all_succeed(launch(2, body))
+
+
+def test_ctrl_c_between_the_hooks_and_step_loses_nothing():
+    """Rank 0 is interrupted after the hook of the last layer, or after all; its next step() sends what
+    backward did not compute as zeros, and awaits what was started.
+    """
+    body = (
+        START
+        + """
+import signal
+first, last = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 1, bias=False)
+net = torch.nn.Sequential(first, last)
+with torch.no_grad():
+    first.weight.copy_(torch.eye(2))
+    last.weight.fill_(1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.0), net.named_parameters())
+def backward(interrupts=False):
+    optimizer.zero_grad()
+    hidden = first(torch.ones(1, 2))
+    if interrupts:
+        hidden.register_hook(lambda _: signal.raise_signal(signal.SIGINT))
+    last(hidden).sum().backward()
+def step():
+    optimizer.step()
+    return first.weight.grad.flatten().tolist(), last.weight.grad.flatten().tolist()
+ones = [1.0] * 4, [1.0] * 2
+for _ in range(30):  # as long as a plan needs to be learned
+    backward()
+    assert step() == ones
+for within_backward in (True, False, True, False):
+    try:
+        backward(interrupts=within_backward and hvd.rank() == 0)
+        if hvd.rank() == 0:
+            signal.raise_signal(signal.SIGINT)
+            raise SystemExit("it was not interrupted")
+    except KeyboardInterrupt:
+        assert (first.weight.grad is None) == within_backward
+    assert step() == (([0.5] * 4, [1.0] * 2) if within_backward else ones)
+    backward()
+    assert step() == ones
+"""
+    )
+    assert_all_succeed(launch(2, body))

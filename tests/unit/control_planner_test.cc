@@ -60,6 +60,51 @@ class OneRank : public testing::Test {
   int64_t plan_number_ = 0, size_ = 0;
 };
 
+TEST_F(OneRank, a_request_that_recurs_is_found_by_its_place_and_not_by_its_name) {
+  const TensorRequest a = allreduce("a"), renamed = allreduce("z");
+  const TensorRequest* const request = &a;
+  const TensorRequest* const other = &renamed;
+  PlanPlace place;
+  PlanPlace* const kept = &place;
+  const auto submit_again = [&](const TensorRequest* one) {
+    return planner_.submitted(1, std::span(&one, 1), now_, std::span(&kept, 1)).positions.size() == 1;
+  };
+  begin_plan({{"b"}, {"a", "c"}});
+  EXPECT_TRUE(submit_again(request));
+  EXPECT_EQ(place.plan_number, 1);
+  EXPECT_EQ(place.position, 1u);
+  EXPECT_TRUE(submit(2, {allreduce("b"), allreduce("c")}).is_taken);
+  while (planner_.room(now_, planner_.started())) {
+  }
+  EXPECT_TRUE(submit_again(other)) << "the caller says that it is the same request, so its name is not read";
+  EXPECT_FALSE(submit_again(request)) << "it waits for its bucket";
+  end_plan(2);
+  begin_plan({{"a"}, {"b", "c"}});
+  planner_.submitted(3, std::span(&other, 1), now_, std::span(&kept, 1));
+  EXPECT_EQ(place.plan_number, 1) << "of a plan that is over, a place says nothing: the name is none of this";
+}
+
+TEST_F(OneRank, places_of_a_name_that_recurs_within_a_step_take_turns) {
+  const TensorRequest a = allreduce("a");
+  const TensorRequest* const request = &a;
+  PlanPlace place;
+  PlanPlace* const kept = &place;
+  begin_plan({{"a"}, {"b"}, {"a"}});
+  for (size_t pass = 0; pass < 3; ++pass) {
+    for (const size_t position : {0u, 2u}) {
+      const std::span<const size_t> found =
+          planner_.submitted(1, std::span(&request, 1), now_, std::span(&kept, 1)).positions;
+      ASSERT_EQ(found.size(), 1u);
+      EXPECT_EQ(found.front(), position);
+      if (position == 0) {
+        EXPECT_TRUE(submit(2, {allreduce("b")}).is_taken);
+      }
+      while (planner_.room(now_, planner_.started())) {
+      }
+    }
+  }
+}
+
 // Otherwise it would be negotiated before the tensor of the plan, which was submitted first, and with which
 // it may share memory here or on another rank.
 TEST_F(OneRank, what_is_not_in_the_plan_waits_for_its_end_and_is_negotiated_in_the_order_of_submission) {

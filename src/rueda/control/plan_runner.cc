@@ -175,15 +175,19 @@ bool PlanRunner::is_as_planned(const TensorRequest& request, const Bucket& bucke
   }
 }
 
-std::optional<size_t> PlanRunner::position_of(const TensorRequest& request) const {
+std::optional<size_t> PlanRunner::position_of(const TensorRequest& request, const PlanPlace& last) const {
   if (request.priority != 0 || request.shares_memory) return std::nullopt;
-  const std::optional<PlanNames::Found> found = names_.find(request);
+  const bool is_known = last.plan_number == plan_number_;
+  const std::optional<PlanNames::Found> found =
+      is_known ? PlanNames::Found{.position = tensors_[last.position].first_alike} : names_.find(request);
   if (!found) return std::nullopt;
   const size_t position = tensors_[found->position].expected;
   const PlannedTensor& planned = tensors_[position];
   const size_t bucket = planned.bucket;
   const bool is_expected = is_mine_[bucket] && planned.accepted == 0 && planned.number == found->number;
-  if (!is_expected || !is_as_planned(request, *buckets_[bucket], entry_at(position), my_index_[bucket]))
+  if (!is_expected) return std::nullopt;
+  const bool was_here = is_known && position == last.position;
+  if (!was_here && !is_as_planned(request, *buckets_[bucket], entry_at(position), my_index_[bucket]))
     return std::nullopt;
   return position;
 }

@@ -33,15 +33,20 @@ PlanReport Planner::news() const {
   return {.plan_number = runner_.plan_number(), .started = runner_.started(), .under_way = {}};
 }
 
-bool Planner::take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now) {
+bool Planner::take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now,
+                   std::span<PlanPlace* const> places) {
   positions_.clear();
   if (!runner_.is_open() || requests.empty()) return false;
-  for (const TensorRequest* request : requests) {
-    const std::optional<size_t> position = runner_.position_of(*request);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const PlanPlace last = places.empty() ? PlanPlace{} : *places[i];
+    const std::optional<size_t> position = runner_.position_of(*requests[i], last);
     if (!position) return false;
     positions_.push_back(*position);
   }
   for (size_t i = 0; i < requests.size(); ++i) runner_.accept(positions_[i], *requests[i], operation);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (requests[i]->numbered_at == 0)
+      *places[i] = {.plan_number = runner_.plan_number(), .position = positions_[i]};
   taken_at_ = now;
   maker_.taken(positions_, now);
   return true;
@@ -78,8 +83,9 @@ void Planner::forget(OperationId operation) {
 }
 
 Planner::Decision Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
-                                     Nanos now) {
-  if (take(operation, requests, now)) return {.is_taken = true, .actions = {}, .positions = positions_};
+                                     Nanos now, std::span<PlanPlace* const> places) {
+  if (take(operation, requests, now, places))
+    return {.is_taken = true, .actions = {}, .positions = positions_};
   std::vector<Request> copies;
   for (const TensorRequest* request : requests) copies.emplace_back(*request);
   return submitted(operation, std::move(copies));

@@ -58,8 +58,10 @@ class Planner {
     // Where the plan has the tensors of the operation; empty if it has not. Valid until the next event.
     std::span<const size_t> positions = {};
   };
-  // A new operation and its requests: one, or the members of one group.
-  Decision submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  // A new operation and its requests: one, or the members of one group. places: where each was the last time
+  // that the same request was submitted, and, when this returns, where it is now; or none.
+  Decision submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now,
+                     std::span<PlanPlace* const> places = {});
   // A new operation that no plan contains, as a change of the process sets.
   Decision submitted(OperationId operation, std::vector<Request> requests);
   // A response in the global order. Empty if it does not concern plans; then it runs. Fails if it contradicts
@@ -126,7 +128,8 @@ class Planner {
   // Cancels or discards the buckets that not all ranks have started.
   void undo(const PlanEnd& end, PlannerActions& actions) const;
   // Puts the tensors into the plan, all or none.
-  bool take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  bool take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now,
+            std::span<PlanPlace* const> places = {});
   PlannerActions hold_back(OperationId operation, std::vector<Request> requests, const std::string& why);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);

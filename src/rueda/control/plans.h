@@ -73,6 +73,13 @@ class PlanLedger {
   Rank missing_ = 0;                   // how many positions are unknown
 };
 
+// Where a plan has a request. Who submits the same request again keeps it, so that it is found without its
+// name.
+struct PlanPlace {
+  int64_t plan_number = 0;  // 0: it was in no plan
+  size_t position = 0;
+};
+
 using OperationId = int64_t;  // the handle of an operation; each rank has its own
 
 // A request that a rank has put into a plan and must negotiate after all.
@@ -95,8 +102,10 @@ class PlanRunner {
   [[nodiscard]] int64_t size() const { return std::ssize(buckets_); }  // buckets of one pass
   [[nodiscard]] size_t tensors() const { return tensors_.size(); }     // of one pass
   // Which tensor of the plan it is. None if the plan does not expect it now; then this rank departs. All
-  // tensors of an operation must have a position before one of them is accepted.
-  [[nodiscard]] std::optional<size_t> position_of(const TensorRequest& request) const;
+  // tensors of an operation must have a position before one of them is accepted. last: where this request
+  // was accepted last; its name had no number then, and only shares_memory and after may differ since.
+  [[nodiscard]] std::optional<size_t> position_of(const TensorRequest& request,
+                                                  const PlanPlace& last = {}) const;
   void accept(size_t position, const TensorRequest& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // accepted tensors whose bucket has not started
   // The operation that waits at this position for its bucket to start; null if none does.

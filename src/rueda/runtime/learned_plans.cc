@@ -20,8 +20,13 @@ LearnedPlans::LearnedPlans(Options options, Operations& operations, Dispatcher& 
 control::Planner::Decision LearnedPlans::take(const std::shared_ptr<Operation>& operation) {
   if (operation->set_change) return planner_.submitted(operation->handle, {*operation->set_change});
   requests_.clear();
-  for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
-  control::Planner::Decision decision = planner_.submitted(operation->handle, requests_, monotonic_now());
+  places_.clear();
+  for (Tensor& tensor : operation->tensors) {
+    requests_.push_back(&tensor.request);
+    places_.push_back(&tensor.planned);
+  }
+  control::Planner::Decision decision =
+      planner_.submitted(operation->handle, requests_, monotonic_now(), places_);
   for (size_t i = 0; i < decision.positions.size(); ++i)
     waiting_[decision.positions[i]] = TensorRef{operation, i};
   mark_full_buckets(decision.positions);

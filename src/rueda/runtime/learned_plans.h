@@ -68,6 +68,7 @@ class LearnedPlans {
   TraceSink& trace_;
   control::Planner planner_;
   std::vector<const control::TensorRequest*> requests_;  // of take(); kept for its memory
+  std::vector<control::PlanPlace*> places_;              // the same
   std::vector<std::optional<TensorRef>> waiting_;        // [position in the plan]
   std::string departure_;                                // why this rank departs; empty: another rank does
 };

@@ -13,6 +13,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/plans.h"
 #include "rueda/memory/cuda/device.h"
 #include "rueda/memory/cuda/events.h"
 
@@ -54,6 +55,7 @@ struct Tensor {
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
   bool is_started = false;               // engine thread only: a call uses the memory
+  control::PlanPlace planned;            // the same: of the last run, for an operation that starts again
 
   [[nodiscard]] int64_t count() const;  // elements of the input
   // Elements of one row: the product of all dimensions but the first.

@@ -165,9 +165,9 @@ Result<int64_t> Operations::start(const PreparedStart& start) {
 
 // The name is in flight no longer. What was prepared keeps the entry for its next run.
 void Operations::leave_name(const Operation& operation, size_t index) {
-  const auto at = in_flight_.find(view_of(operation, index));
-  if (at == in_flight_.end()) return;
   Prepared* const prepared = prepared_of(operation);
+  const auto at = in_flight_.find(prepared != nullptr ? prepared->view() : view_of(operation, index));
+  if (at == in_flight_.end()) return;
   if (prepared == nullptr) {
     in_flight_.erase(at);
     return;
