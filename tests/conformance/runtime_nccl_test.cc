@@ -74,6 +74,28 @@ TEST_F(Nccl, the_tensors_of_a_group_share_a_launch) {
       << "one allreduce on each rank";
 }
 
+// A small sum then costs no wake-up of the engine's own thread.
+TEST_F(Nccl, the_thread_that_waits_launches_where_the_engines_own_thread_sleeps) {
+  run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
+    const auto data = mine.vector(filled(rank));
+    for (int step = 0; step < 100; ++step) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the engine's own thread goes to sleep
+      std::vector<Tensor> tensors;
+      tensors.push_back(mine.tensor(Collective::kAllreduce, "grad", *data));
+      const bool on_stream = step % 2 == 1;
+      const int64_t handle = engine.submissions().submit(std::move(tensors), !on_stream).value();
+      if (on_stream)
+        ASSERT_TRUE(engine.wait_on_stream(handle, mine.user().handle(), soon()).is_ok());
+      else
+        ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
+      engine.operations().release(handle);
+    }
+  });
+  EXPECT_GT(control().groups_elsewhere, 0);
+  RecordProperty("launched_by_waiting_threads", control().groups_elsewhere);
+  RecordProperty("launched", control().groups);
+}
+
 TEST_F(Nccl, host_and_device_tensors_of_one_job_do_not_disturb_one_another) {
   run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
     for (int step = 0; step < 30; ++step) {

@@ -1,6 +1,7 @@
 #include "comm.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +19,12 @@ namespace {
 
 // No test waits longer; a wait that would never end becomes a failure.
 constexpr int kLongestWaitMs = 60'000;
+
+bool is_thread_of_engine() {
+  std::array<char, 16> name{};
+  pthread_getname_np(pthread_self(), name.data(), name.size());
+  return std::string_view(name.data()) == "rueda-engine";
+}
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
@@ -171,6 +178,7 @@ nccl::ResultCode Comm::launch(std::vector<Op> ops, void* stream) {
   if (is_failing() && control().fail_group != 0)
     return static_cast<nccl::ResultCode>(control().fail_group.load());
   if (background_.joinable()) background_.join();
+  if (!is_thread_of_engine()) ++control().groups_elsewhere;
   is_busy_ = true;
   ++open_;
   auto* work = new Work{shared_from_this(), std::move(ops)};

@@ -22,10 +22,11 @@ struct Control {
   // ---- speed, of every member ----
   std::atomic<int> us_per_group{0}, us_per_kib{0};
   // ---- counts ----
-  std::atomic<int> communicators{0};  // alive
-  std::atomic<int> starts{0};         // communicators begun
-  std::atomic<int> groups{0};         // launched
-  std::atomic<int> operations{0};     // in those groups
+  std::atomic<int> communicators{0};     // alive
+  std::atomic<int> starts{0};            // communicators begun
+  std::atomic<int> groups{0};            // launched
+  std::atomic<int> groups_elsewhere{0};  // begun by other threads than the engine's own
+  std::atomic<int> operations{0};        // in those groups
   std::atomic<int> aborts{0};
 
   // Forgets faults and counts, but not which communicators are alive.
@@ -33,7 +34,7 @@ struct Control {
     version = kVersion;
     failing_member = lost_member = -1;
     us_per_group = us_per_kib = 0;
-    fail_init = fail_begin = fail_group = starts = groups = operations = aborts = 0;
+    fail_init = fail_begin = fail_group = starts = groups = groups_elsewhere = operations = aborts = 0;
     never_ready = false;
   }
 };
