@@ -199,6 +199,25 @@ def test_ranks_that_step_alone_agree_after_so_many_steps():
 
 
 @on_every_rank
+def test_teams_average_in_each_step_and_exchange_after_several():
+    half = max(1, hvd.size() // 2)
+    teams = [hvd.add_process_set(range(at, min(at + half, hvd.size()))) for at in range(0, hvd.size(), half)]
+    team, (xs, ys) = hvd.rank() // half, batches(6)
+    optimizer = hvd.DistributedOptimizer(optax.sgd(0.1), process_set=teams[team])
+    exchange, params = hvd.DiLoCo(every=3), make_params(1)
+    states = (optimizer.init(params), exchange.init(params))
+    step, seen = step_alone(exchange, optimizer), []
+    for number in range(6):
+        params, states = step(params, states, xs[number, hvd.rank()], ys[number, hvd.rank()])
+        bits = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
+        seen.append(len(set(hvd.allgather_object((team, bits)))) == len(teams))
+        assert agreed(params) == (number % 3 == 2)
+    assert all(seen), "each team has one model at any time"
+    for one in teams:
+        hvd.remove_process_set(one)
+
+
+@on_every_rank
 def test_diloco_is_nesterov_with_the_mean_change():
     exchange = hvd.DiLoCo(every=1, outer_lr=0.5, outer_momentum=0.8)
     params = {"w": jnp.zeros(2)}

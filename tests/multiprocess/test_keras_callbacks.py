@@ -310,3 +310,71 @@ def test_ranks_train_alone_and_average_after_so_many_batches():
         fit(make_model(), [hvd.callbacks.LocalSGDCallback(every=3)])
     with pytest.raises(ValueError, match="every is 0"):
         hvd.callbacks.LocalSGDCallback(every=0)
+
+
+class Weights(keras.callbacks.Callback):
+    """The trained weights of all ranks after each batch, as this callback finds them."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        weights_of(self.model)
+        own = [np.asarray(keras.ops.convert_to_numpy(one)) for one in self.model.trainable_variables]
+        self.seen.append(hvd.allgather_object(own))
+
+
+@on_every_rank
+def test_the_outer_optimizer_steps_with_the_average_of_how_far_ranks_have_come():
+    for nesterov in (True, False):
+        check_outer_steps(nesterov)
+
+
+def check_outer_steps(nesterov):
+    model, before, after, agreement = make_plain(seed=hvd.rank()), Weights(), Weights(), Agreement()
+    options = {"outer_lr": 0.5, "outer_momentum": 0.25, "nesterov": nesterov}
+    diloco = hvd.callbacks.DiLoCoCallback(every=2, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        fit(model, [before, diloco, after, agreement], batches=8)
+    assert agreement.seen == "=.=.=.=."
+    agreed = [np.mean(one, 0) for one in zip(*before.seen[0])]
+    velocity = [np.zeros_like(one) for one in agreed]
+    for mine, expected in zip(after.seen[0][hvd.rank()], agreed):
+        np.testing.assert_allclose(mine, expected, rtol=1e-6)
+    for batch in (2, 4, 6):
+        for at, weights in enumerate(zip(*before.seen[batch])):
+            change = agreed[at] - np.mean(weights, 0)
+            velocity[at] = 0.25 * velocity[at] + change
+            agreed[at] = agreed[at] - 0.5 * (change + 0.25 * velocity[at] if nesterov else velocity[at])
+            np.testing.assert_allclose(after.seen[batch][hvd.rank()][at], agreed[at], rtol=1e-5, atol=1e-6)
+    values = b"".join(value.tobytes() for value in weights_of(model))
+    assert len(set(hvd.allgather_object(values))) == 1, "equal at the end of the epoch"
+
+
+@on_every_rank
+def test_what_diloco_sends_may_be_encoded_and_bad_arguments_are_named():
+    for compression in (hvd.Compression.bf16, hvd.Compression.fp16, hvd.Compression.int8):
+        model, agreement = make_plain(), Agreement()
+        fit(model, [hvd.callbacks.DiLoCoCallback(2, 1.0, 0.5, compression=compression), agreement])
+        assert agreement.seen == "=.=."
+    with pytest.raises(ValueError, match="DiLoCoCallback: the optimizer of this model averages"):
+        fit(make_model(), [hvd.callbacks.DiLoCoCallback(every=3)])
+    with pytest.raises(ValueError, match="outer_lr is 0"):
+        hvd.callbacks.DiLoCoCallback(every=3, outer_lr=0)
+    with pytest.raises(ValueError, match="compression is 'int4'"):
+        hvd.callbacks.DiLoCoCallback(every=3, compression="int4")
+
+
+@on_every_rank
+def test_an_optimizer_of_some_ranks_may_average_in_each_step_between_exchanges():
+    half = max(1, hvd.size() // 2)
+    sets = [hvd.add_process_set(range(at, min(at + half, hvd.size()))) for at in range(0, hvd.size(), half)]
+    model, agreement = make_plain(), Agreement()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), process_set=sets[hvd.rank() // half])
+    model.compile(optimizer=optimizer, loss="mse")
+    fit(model, [hvd.callbacks.LocalSGDCallback(every=2), agreement])
+    assert agreement.seen == ".=.="
+    for one in sets:
+        hvd.remove_process_set(one)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +14,11 @@ from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
 from rueda.keras.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+from rueda.keras.local_steps import DiLoCoCallback, LocalSGDCallback, exchanges_weights
 from rueda.keras.optimizer import is_distributed, marks_steps, reduces, wrap_loss_scaling
 from rueda.keras.trained import is_first, model_of, sync, team_of
 from rueda.keras.values import as_numpy, broadcast_variables
-from rueda.policy import check_every
-from rueda.process_sets import ProcessSet, global_process_set
+from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step
 
 PLAIN = (
@@ -35,18 +34,12 @@ NO_XLA = (
     "BroadcastGlobalVariablesCallback: model.fit runs without jit_compile=True, because on TensorFlow XLA "
     "cannot compile the reductions of the optimizer; compile the model with jit_compile=False."
 )
-TWICE = (
-    "LocalSGDCallback: the optimizer of this model averages gradients in every step already; compile the "
-    "model with an optimizer that is not distributed."
-)
-# Models whose parameters LocalSGDCallback averages.
-_averaged: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def warn_if_plain(model: Any) -> None:
     """The warning for ranks that would train apart without an error."""
     optimizer = getattr(model, "optimizer", None)
-    if model in _averaged:
+    if exchanges_weights(model):
         return
     if optimizer is None or reduces(optimizer) or not basics.is_initialized() or basics.size() == 1:
         return
@@ -160,54 +153,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         return [*model.variables, *(own() if callable(own) else own)]
 
 
-class LocalSGDCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Averages the model's weights over all ranks after each `every` batches, and at the end of each epoch.
-
-    Between them ranks train on their own, with an optimizer that is not a DistributedOptimizer. Weights that
-    are not trained (statistics of batch normalisation) are averaged too. All ranks must have equally many
-    batches. process_set: the ranks that train together. Raises ValueError for wrong arguments.
-
-    >>> model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
-    >>> start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-    >>> model.fit(x, y, callbacks=[start, hvd.callbacks.LocalSGDCallback(every=8)])
-    """
-
-    def __init__(self, every: int, process_set: ProcessSet = global_process_set) -> None:
-        super().__init__()
-        check_every("LocalSGDCallback", every)
-        self.every, self._process_set = every, process_set
-        self._batches = 0
-
-    def set_model(self, model: Any) -> None:
-        """Refuses a model whose optimizer averages gradients."""
-        super().set_model(model)
-        if reduces(getattr(model, "optimizer", None)):
-            raise ValueError(TWICE)
-        _averaged.add(model)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Averages, if it is time."""
-        self._batches += 1
-        if self._batches % self.every == 0:
-            self._average()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Averages, so that all ranks evaluate and save one model."""
-        if self._batches % self.every != 0:
-            self._average()
-
-    def _average(self) -> None:
-        if self._process_set.included() is False or self._process_set.size() == 1:
-            return
-        model = model_of(self)
-        sync(model)
-        chosen = [variable for variable in model.variables if "float" in str(variable.dtype)]
-        values = [as_numpy(variable) for variable in chosen]
-        averaged = host.grouped_allreduce(values, "local_sgd", process_set=self._process_set)
-        for variable, value in zip(chosen, averaged):
-            variable.assign(value)
-
-
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Averages the metrics of an epoch over all ranks that train this model, in place, at its end.
 
@@ -295,7 +240,9 @@ class BestModelCheckpoint(SavesOnFirstRank, keras.callbacks.ModelCheckpoint):  #
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "DiLoCoCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
+    "LocalSGDCallback",
     "MetricAverageCallback",
 ]

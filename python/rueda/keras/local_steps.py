@@ -1,0 +1,185 @@
+"""Callbacks for ranks that train on their own and exchange what they have learned after so many batches."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from rueda import _core
+from rueda import numpy as host
+from rueda.keras.backends import Compression, check_choice, check_types
+from rueda.keras.optimizer import process_set_of, reduces
+from rueda.keras.trained import model_of, sync
+from rueda.keras.values import as_numpy
+from rueda.numpy.arrays import Array
+from rueda.operations import sent_as, set_size
+from rueda.policy import check_every, check_outer
+from rueda.process_sets import ProcessSet, global_process_set
+
+TWICE = (
+    "{name}: the optimizer of this model averages gradients in every step already; compile the model with an "
+    "optimizer that is not distributed, or is so over fewer ranks (process_set=…)."
+)
+BY_NAME = "DiLoCoCallback: compression is {given!r}, but must be Compression.none, fp16, bf16 or int8."
+_WIRES = {
+    Compression.none: _core.WIRE_DEFAULT,
+    Compression.bf16: _core.WIRE_BF16,
+    Compression.fp16: _core.WIRE_FP16,
+    Compression.int8: _core.WIRE_INT8,
+}
+# Models whose ranks exchange weights.
+_exchanging: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def exchanges_weights(model: Any) -> bool:
+    """Whether a callback of this module makes the ranks' models equal now and then."""
+    return model in _exchanging
+
+
+def _floats(variables: Sequence[Any]) -> list[Any]:
+    return [variable for variable in variables if "float" in str(variable.dtype)]
+
+
+class LocalSGDCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Averages the model's weights over all ranks after each `every` batches, and at the end of each epoch.
+
+    Between them ranks train on their own, with an optimizer that is not a DistributedOptimizer, or is one of
+    fewer ranks, such as those of a host. Weights that are not trained (statistics of batch normalisation) are
+    averaged too. All ranks must have equally many batches. process_set: the ranks that train together. Raises
+    ValueError for wrong arguments.
+
+    >>> model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
+    >>> start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    >>> model.fit(x, y, callbacks=[start, hvd.callbacks.LocalSGDCallback(every=8)])
+    """
+
+    def __init__(self, every: int, process_set: ProcessSet = global_process_set) -> None:
+        super().__init__()
+        check_every(type(self).__name__, every)
+        self.every, self._process_set = every, process_set
+        self._batches = 0
+
+    def set_model(self, model: Any) -> None:
+        """Refuses a model whose optimizer averages gradients over these ranks already."""
+        super().set_model(model)
+        optimizer = getattr(model, "optimizer", None)
+        if reduces(optimizer):
+            name = type(self).__name__
+            averaging = set_size(process_set_of(optimizer), name)
+            if averaging >= set_size(self._process_set, name):
+                raise ValueError(TWICE.format(name=name))
+        _exchanging.add(model)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Exchanges, if it is time."""
+        self._batches += 1
+        if self._batches % self.every == 0:
+            self._meet()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Exchanges, so that all ranks evaluate and save one model."""
+        if self._batches % self.every != 0:
+            self._meet()
+
+    def _meet(self) -> None:
+        if self._process_set.included() is False or self._process_set.size() == 1:
+            return
+        model = model_of(self)
+        sync(model)
+        self._exchange(model)
+
+    def _exchange(self, model: Any) -> None:
+        self._average(_floats(model.variables))
+
+    def _average(self, variables: Sequence[Any]) -> None:
+        values = [as_numpy(variable) for variable in variables]
+        averaged = host.grouped_allreduce(values, "local_sgd", process_set=self._process_set)
+        for variable, value in zip(variables, averaged):
+            variable.assign(value)
+
+
+class OuterStep:
+    """SGD with momentum on the average of how far ranks have come, in float32 or float64."""
+
+    def __init__(self, lr: float, momentum: float, nesterov: bool) -> None:
+        self._lr, self._momentum, self._nesterov = lr, momentum, nesterov
+        self.agreed: list[Array] = []  # the weights after the last step
+        self._velocity: list[Array] = []
+
+    def begin(self, weights: Sequence[Array]) -> None:
+        """Starts from these weights, which all ranks have."""
+        self.agreed = [self._wide(value).copy() for value in weights]
+        self._velocity = [np.zeros_like(value) for value in self.agreed]
+
+    @staticmethod
+    def _wide(value: Array) -> Array:
+        return value if value.dtype == np.float64 else value.astype(np.float32)
+
+    def changes(self, weights: Sequence[Array]) -> list[Array]:
+        """What this rank's weights have lost since the last step."""
+        return [agreed - self._wide(value) for agreed, value in zip(self.agreed, weights)]
+
+    def step(self, changes: Sequence[Array]) -> list[Array]:
+        """The next weights. changes: their averages over the ranks."""
+        for agreed, velocity, change in zip(self.agreed, self._velocity, changes):
+            velocity *= self._momentum
+            velocity += change
+            agreed -= self._lr * (change + self._momentum * velocity if self._nesterov else velocity)
+        return self.agreed
+
+
+class DiLoCoCallback(LocalSGDCallback):
+    """SGD with momentum makes a step with the average of how far the ranks have come.
+
+    After each `every` batches, and at the end of each epoch; from Douillard et al., "DiLoCo" (2023). As
+    LocalSGDCallback, which averages what is not trained here too. The first batch ends with an average of all
+    weights, from which the exchanges go on. outer_lr, outer_momentum, nesterov: of the outer optimizer.
+    compression: of the changes that travel between hosts, one of hvd.Compression. Saved models have nothing
+    of it: a training that is resumed begins with an outer momentum of 0.
+
+    >>> model.fit(x, y, callbacks=[start, hvd.callbacks.DiLoCoCallback(every=50)])
+    """
+
+    def __init__(
+        self,
+        every: int,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        nesterov: bool = True,
+        compression: str = Compression.none,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        super().__init__(every, process_set)
+        check_choice(compression)
+        if not isinstance(compression, str):
+            raise ValueError(BY_NAME.format(given=compression))
+        self._compression = compression
+        self._outer = OuterStep(*check_outer(outer_lr, outer_momentum), nesterov)
+        self._has_begun = False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Exchanges, if it is time. The first batch begins the outer optimizer, and is not counted."""
+        if self._has_begun or self._process_set.size() == 1:
+            super().on_train_batch_end(batch, logs)
+        else:
+            self._meet()
+
+    def _exchange(self, model: Any) -> None:
+        trained = _floats(model.trainable_variables)
+        if not self._has_begun:
+            check_types(self._compression, trained)
+            self._average(_floats(model.variables))
+            self._outer.begin([as_numpy(variable) for variable in trained])
+            self._has_begun = True
+            return
+        changes = self._outer.changes([as_numpy(variable) for variable in trained])
+        with sent_as(_WIRES[self._compression]):
+            averaged = host.grouped_allreduce(changes, "diloco", process_set=self._process_set)
+        for variable, value in zip(trained, self._outer.step(averaged)):
+            variable.assign(value)
+        are_trained = {id(variable) for variable in trained}
+        self._average([one for one in _floats(model.variables) if id(one) not in are_trained])
