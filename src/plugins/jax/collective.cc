@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "plugins/jax/frame.h"
+#include "plugins/jax/prepared.h"
 
 namespace rueda::jax {
 
@@ -15,6 +16,7 @@ std::string called_twice(const std::string& name) {
 
 PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const BufferLocation& place,
                         bool* is_understood) {
+  const auto id = int_attribute(frame, "id");
   const auto name = string_attribute(frame, "name");
   const auto what = int_attribute(frame, "what");
   const auto op = int_attribute(frame, "op");
@@ -22,7 +24,7 @@ PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const Buff
   const auto root_rank = int_attribute(frame, "root_rank");
   const auto prescale = double_attribute(frame, "prescale");
   const auto postscale = double_attribute(frame, "postscale");
-  *is_understood = name && what && op && process_set && root_rank && prescale && postscale;
+  *is_understood = id && name && what && op && process_set && root_rank && prescale && postscale;
   PendingOperation operation{.name = name.value_or(""),
                              .buffer = buffer.data,
                              .handle = 0,
@@ -51,7 +53,10 @@ PendingOperation submit(const CallFrame* frame, const Buffer& buffer, const Buff
   request.input = buffer.data;
   request.output = is_in_place ? buffer.data : nullptr;
   request.wire = int_attribute(frame, "wire").value_or(RUEDA_WIRE_DEFAULT);
-  if (rueda_submit(&request, 1, &operation.handle) != RUEDA_OK) {
+  if (is_in_place) {
+    operation.handle = prepared_operations().start(*id, request);
+  }
+  if (operation.handle == 0 && rueda_submit(&request, 1, &operation.handle) != RUEDA_OK) {
     operation.handle = 0;
     operation.why = rueda_last_error();
   }
