@@ -133,29 +133,52 @@ def test_a_step_before_the_last_pass_reduces_at_once():
     assert same_everywhere(net)
 
 
+def distributed(net, **options):
+    return hvd.DistributedOptimizer(sgd(net), net.named_parameters(), **options)
+
+
+EXTRA_PASS = {
+    "plain": distributed,
+    "crossing": lambda net: distributed(net, cross_step=True, model=net),
+    "sharded": lambda net: hvd.ShardedOptimizer(sgd(net), model=net),
+}
+
+
 @on_every_rank
 def test_too_many_passes_raise_inside_backward_and_no_step_uses_what_they_made():
-    text = "Gradients were computed more than backward_passes_per_step times before"
-    again = "call zero_grad.. and compute them again"
-    for cross_step in (False, True):
+    again = "on every rank call optimizer.zero_grad.., and compute them again"
+    batch = batches(1, hvd.size())[0][hvd.rank()]
+    for way, make in EXTRA_PASS.items():
         net = model()
-        options = {"cross_step": True, "model": net} if cross_step else {}
-        optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), **options)
-        batch = batches(1, hvd.size())[0][hvd.rank()]
+        optimizer = make(net)
         before = [parameter.clone() for parameter in net.parameters()]
+
+        def step_alone(optimizer=optimizer):
+            with optimizer.skip_synchronize():
+                optimizer.step()
+
+        def step_with_counts_anew(optimizer=optimizer):
+            optimizer.set_backward_passes_per_step(1)
+            optimizer.step()
+
+        uses = [optimizer.synchronize, optimizer.step, step_alone, step_with_counts_anew, optimizer.step]
         for settle in (False, True):  # whether the reductions have ended
             loss_of(net, batch).backward()
             if settle:
-                assert optimizer.param_groups
-            with pytest.raises(AssertionError, match=text):
+                optimizer.synchronize() if way == "sharded" else optimizer.param_groups
+            with pytest.raises(
+                (AssertionError, RuntimeError), match=r"Gradients were computed|got a gradient"
+            ):
                 loss_of(net, batch).backward()
-            for use in (optimizer.synchronize, optimizer.step, optimizer.step):
-                with pytest.raises(AssertionError, match=f"{text}.*{again}"):
+            for use in uses:
+                with pytest.raises((AssertionError, RuntimeError), match=again):
                     use()
             assert all(map(torch.equal, before, net.parameters()))
             optimizer.zero_grad()
         loss_of(net, batch).backward()
         optimizer.step()
+        if way != "plain":
+            optimizer.finish()
         assert same_everywhere(net)
 
 

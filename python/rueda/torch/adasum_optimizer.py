@@ -19,9 +19,10 @@ from rueda.process_sets import ProcessSet
 from rueda.steps import mark_step
 from rueda.torch.arguments import Wrapped
 from rueda.torch.compression import Compressor
+from rueda.torch.extra_pass import too_many_passes
 from rueda.torch.naming import default_names
 from rueda.torch.pending_gradients import watch_gradient, weakly
-from rueda.torch.reducer import ZEROED_EARLY, too_many_passes
+from rueda.torch.reducer import ZEROED_EARLY
 from rueda.torch.reductions import allreduce_async_
 
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."

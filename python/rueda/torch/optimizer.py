@@ -109,6 +109,8 @@ class DistributedMixin(Wrapped):
         A closure may run backward: its gradients are reduced each time it is called, and its loss is reduced
         too (averaged; summed for op=Sum), so that optimizers which decide by the loss decide alike.
         """
+        if self._reducer is not None:
+            self._reducer.extra_pass.check()
         if self._should_synchronize and self._reducer is not None:
             if self._synchronized:
                 warnings.warn(TWICE, stacklevel=2)
@@ -154,7 +156,7 @@ class DistributedMixin(Wrapped):
         reductions that a shutdown ended, and gradients to which a pass too many was added.
         """
         if self._reducer is not None:
-            if self._reducer.is_spoiled:
+            if self._reducer.extra_pass.is_known:
                 self._reducer.reset()
             if self._reducer.is_busy and not self._reducer.is_lost:
                 raise AssertionError(ZEROED_EARLY)

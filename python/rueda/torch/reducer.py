@@ -17,6 +17,7 @@ from rueda.torch import arena
 from rueda.torch.compressed_reduction import advance_all, start_compressed
 from rueda.torch.compression import Compressor, NoneCompressor, wire_type
 from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
+from rueda.torch.extra_pass import ExtraPass, too_many_passes
 from rueda.torch.gradient_groups import GroupList
 from rueda.torch.gradient_hooks import await_all, make_hook
 from rueda.torch.pending_gradients import (
@@ -35,23 +36,6 @@ ZEROED_EARLY = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
     "optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
-TOO_MANY_PASSES = "Gradients were computed more than backward_passes_per_step times before call to step(). "
-SPOILED = (
-    "The gradients of this step are no longer those of all ranks: call zero_grad() and compute them again."
-)
-
-
-def too_many_passes(passes: int, zeroed_after: int) -> AssertionError:
-    """zeroed_after: so many of the passes came before zero_grad(), and no step between them."""
-    if zeroed_after == 0:
-        return AssertionError(
-            TOO_MANY_PASSES + "Increase backward_passes_per_step to accumulate gradients locally."
-        )
-    return AssertionError(
-        f"{TOO_MANY_PASSES}{zeroed_after} of these {passes} passes came before the last zero_grad(), which "
-        "does away with gradients, but not with the count. If a backward() there belongs to no step, leave "
-        f"it out, or call optimizer.set_backward_passes_per_step({passes}) after it, which counts anew."
-    )
 
 
 class Reducer:
@@ -71,8 +55,7 @@ class Reducer:
         self.settings = settings
         self._passes = passes
         self._zeroed_after = 0  # so many passes of this step
-        # A pass too many has added to gradients that were reduced, on each rank something else.
-        self._spoiled: AssertionError | None = None
+        self.extra_pass = ExtraPass()
         self._gradients: dict[torch.Tensor, PendingGradient] = {}
         self._activity = Activity()
         # Gives the reductions of a parameter their priority, when the first begins.
@@ -132,17 +115,13 @@ class Reducer:
         return any(gradient.passes_left != self._passes or gradient.is_settled for gradient in gradients)
 
     @property
-    def is_spoiled(self) -> bool:
-        """Whether a pass too many has changed gradients that were reduced: no step may use them."""
-        return self._spoiled is not None
-
-    @property
     def has_settled(self) -> bool:
         """Whether some `.grad` holds a reduced gradient that no step has used."""
         return any(gradient.is_settled for gradient in self._gradients.values())
 
     def note_zeroed(self) -> None:
         """Gradients are zeroed, and the passes that made them count still."""
+        self.extra_pass.forget()
         counted = (self._passes - gradient.passes_left for gradient in self._gradients.values())
         self._zeroed_after = max(counted, default=0)
 
@@ -151,7 +130,6 @@ class Reducer:
         self._finish_started()
         self._passes = passes
         self._zeroed_after = 0
-        self._spoiled = None
         for gradient in self._gradients.values():
             gradient.passes_left = passes
             gradient.is_ready = False
@@ -162,7 +140,6 @@ class Reducer:
         Otherwise the engine would still hold the names when the next backward pass uses them.
         """
         self._finish_started()
-        self._spoiled = None
         for gradient in self._gradients.values():
             self._rearm(gradient)
 
@@ -223,8 +200,7 @@ class Reducer:
 
     def _start_rest(self) -> list[PendingGradient]:
         """Starts what has not started. Returns all gradients."""
-        if self._spoiled is not None:
-            raise AssertionError(f"{self._spoiled} {SPOILED}")
+        self.extra_pass.check()
         self._watch_unfrozen()
         gradients = list(self._gradients.values())
         for gradient in gradients:
@@ -250,8 +226,7 @@ class Reducer:
         if gradient.is_outstanding:
             raise RuntimeError(READ_EARLY.format(name=gradient.name))
         if gradient.passes_left <= 0:
-            self._spoiled = too_many_passes(self._passes, self._zeroed_after)
-            raise self._spoiled
+            self.extra_pass.refuse(too_many_passes(self._passes, self._zeroed_after))
         gradient.passes_left -= 1
         gradient.is_settled = False
         if gradient.passes_left == 0:
@@ -273,7 +248,7 @@ class Reducer:
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
         self._watch_unfrozen()
-        may_be_usual = self._activity.is_possible and self._spoiled is None
+        may_be_usual = self._activity.is_possible and not self.extra_pass.is_known
         if may_be_usual and await_all(list(self._gradients.values()), self._passes):
             self._activity.is_possible = False
             self._zeroed_after = 0

@@ -199,6 +199,8 @@ class _ShardedMixin(Wrapped):
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Like the wrapped optimizer's; refused while gradients are being reduced."""
+        if self._sharding.extra_pass.is_known:
+            self._sharding.reset()
         if self._sharding.is_busy:
             raise AssertionError(ZEROED_EARLY)
         self._sharding.note_zeroed()

@@ -14,8 +14,8 @@ from rueda.operations import set_size
 from rueda.policy import Average, Max, Sum
 from rueda.process_sets import ProcessSet
 from rueda.torch.cross_step import CrossStep, OutstandingUpdate
+from rueda.torch.extra_pass import ExtraPass, too_many_passes
 from rueda.torch.pending_gradients import Settings, settle, watch_gradient, weakly
-from rueda.torch.reducer import too_many_passes
 from rueda.torch.reductions import allreduce
 from rueda.torch.shards import Place, Shard
 from rueda.torch.tensors import in_order_of
@@ -64,6 +64,7 @@ class Sharding:
         self._frozen: list[Shard] = []
         self._epoch = epochs.current()
         self._zeroed_after = 0  # so many passes of this step
+        self.extra_pass = ExtraPass()
 
     @property
     def is_alone(self) -> bool:
@@ -106,9 +107,9 @@ class Sharding:
         if shard.is_outstanding:
             raise RuntimeError(READ_EARLY.format(name=shard.name))
         if shard.is_reduced:
-            raise RuntimeError(REDUCED_ALREADY.format(name=shard.name))
+            self.extra_pass.refuse(RuntimeError(REDUCED_ALREADY.format(name=shard.name)))
         if shard.passes_left <= 0:
-            raise too_many_passes(self.passes, self._zeroed_after)
+            self.extra_pass.refuse(too_many_passes(self.passes, self._zeroed_after))
         shard.passes_left -= 1
         if shard.passes_left == 0 and not self.is_alone:
             try:
@@ -124,6 +125,7 @@ class Sharding:
 
     def reduce(self) -> None:
         """Starts what has not started, and waits for all. A gradient missing on this rank counts as zeros."""
+        self.extra_pass.check()
         self.check_place()
         self._watch_unfrozen()
         for shard in self._trained:
@@ -162,6 +164,7 @@ class Sharding:
 
     def note_zeroed(self) -> None:
         """Gradients are zeroed, and the passes that made them count still, unless they were reduced."""
+        self.extra_pass.forget()
         for shard in self._trained:
             if shard.is_reduced:
                 shard.is_reduced, shard.grad, shard.passes_left = False, None, self.passes
