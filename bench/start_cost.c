@@ -1,9 +1,9 @@
-/* What a prepared operation costs its caller: microseconds of the calling thread for rueda_start, rueda_wait
- * and rueda_release, each the median of 300 steps of 200 tensors.
- *
- *     cc -O2 -Iinclude bench/start_cost.c -Lbuild/release -lrueda -Wl,-rpath,$PWD/build/release -o
- * build/start_cost build/release/bin/rueda run -np 2 build/start_cost
- */
+// What a prepared operation costs its caller: microseconds of the calling thread for rueda_start, rueda_wait
+// and rueda_release, each the median of 300 steps of 200 tensors.
+//
+//     cc -O2 -Iinclude bench/start_cost.c -Lbuild/release -lrueda -o build/start_cost
+//
+//     LD_LIBRARY_PATH=build/release build/release/bin/rueda run -np 2 build/start_cost
 #include <rueda/rueda.h>
 #include <stdio.h>
 #include <stdlib.h>

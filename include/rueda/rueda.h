@@ -174,6 +174,7 @@ RUEDA_API int rueda_elastic_news(rueda_elastic_news_info* news);
 
 /* Collective over all ranks of the world, in the same order on each of them. *id: the id of the new set. */
 RUEDA_API int rueda_add_process_set(const int32_t* ranks, int32_t count, int32_t* id);
+/* The same. The next new set may get this id; what was prepared for the removed one is forgotten. */
 RUEDA_API int rueda_remove_process_set(int32_t id);
 /* Returns the number of sets, including the world (id 0), and their ids if capacity is large enough; -1
  * before init. */
@@ -257,7 +258,8 @@ RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count
 
 /* Operations that recur. rueda_prepare describes one once: request is that of one tensor, whose input, output
  * and ready are ignored. It submits nothing. *prepared is a new positive number, which is valid until
- * rueda_forget or rueda_shutdown. It fails as rueda_submit does, and for a join. */
+ * rueda_forget, rueda_shutdown or the end of the process set. It fails as rueda_submit does, and for a join.
+ */
 RUEDA_API int rueda_prepare(const rueda_request* request, int64_t* prepared);
 typedef struct rueda_start_item {
   int64_t prepared;
@@ -266,10 +268,11 @@ typedef struct rueda_start_item {
   void* ready;
   int64_t handle; /* set by rueda_start: as rueda_submit gives it, or 0 if this one was not started */
 } rueda_start_item;
-/* Submits prepared operations, each as one of its own, with less work than rueda_submit: no name is read and,
- * from the second run on, no memory is allocated. items: as many as count. An operation that has not ended
- * cannot start again. If one is refused, the status says why; those before it have started, and those behind
- * it have not. As a stream, the per-thread default stream is refused. Any thread; returns at once. */
+/* Submits prepared operations, each as one of its own, with less work than rueda_submit. While a learned plan
+ * runs, no name is looked up from the second run in it on, and no memory is allocated if the handle of the
+ * last run was released and the result is the caller's. items: as many as count. An operation that has not
+ * ended cannot start again. If one is refused, the status says why; those before it have started, and those
+ * behind it have not. As a stream, the per-thread default stream is refused. Any thread; returns at once. */
 RUEDA_API int rueda_start(rueda_start_item* items, int32_t count);
 /* Forgets what was prepared. A run under way goes on. */
 RUEDA_API void rueda_forget(int64_t prepared);

@@ -163,6 +163,34 @@ TEST_P(EngineConformance, dynamic_process_sets_come_and_go) {
       {{"RUEDA_DYNAMIC_PROCESS_SETS", "1"}});
 }
 
+TEST_P(EngineConformance, what_was_prepared_for_a_process_set_is_not_run_by_another_one_with_its_id) {
+  if (size() < 3) GTEST_SKIP() << "needs a proper subset of several ranks";
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        const int32_t id = engine.add_process_set({0, 1}).value();
+        std::vector<float> data(10, 1.0f);
+        PreparedStart start{.number = 0, .input = data.data(), .output = data.data()};
+        if (rank < 2) {
+          Tensor tensor = make_tensor(Collective::kAllreduce, "x", {10}, nullptr);
+          tensor.request.process_set = id;
+          start.number = engine.submissions().prepare(std::move(tensor)).value();
+          const int64_t handle = engine.submissions().start(start).value();
+          engine.submissions().wake();
+          EXPECT_TRUE(engine.wait(handle, Deadline::after(20 * kSecond)).is_ok());
+          engine.operations().release(handle);
+        }
+        ASSERT_TRUE(engine.remove_process_set(id).is_ok());
+        ASSERT_EQ(engine.add_process_set({0, 2}).value(), id);
+        if (rank < 2) {
+          EXPECT_THAT(engine.submissions().start(start).status().why,
+                      HasSubstr("its process set was removed"));
+        }
+        EXPECT_THAT(data, testing::Each(rank < 2 ? 2.0f : 1.0f));
+        EXPECT_TRUE(run_one(engine, make_tensor(Collective::kBarrier, "end", {}, nullptr)).is_ok());
+      },
+      {{"RUEDA_DYNAMIC_PROCESS_SETS", "1"}});
+}
+
 TEST_P(EngineConformance, one_rank_that_leaves_ends_the_pending_operations_of_the_others) {
   if (size() == 1) GTEST_SKIP() << "nobody else is there";
   job_.run([&](Engine& engine, Rank rank) {

@@ -86,6 +86,35 @@ TEST_F(Prepared, runs_allocate_nothing_once_they_have_run) {
   EXPECT_GT(allocations_of_thread() - before, 0) << "what is submitted allocates, and is counted";
 }
 
+TEST_F(Prepared, runs_keep_what_was_described) {
+  for (const bool has_feedback : {true, false}) {
+    Tensor tensor;
+    tensor.request.name = has_feedback ? "with" : "without";
+    tensor.request.shape = {64};
+    tensor.request.wire = Wire::kInt8;
+    tensor.has_feedback = has_feedback;
+    tensor.is_only_read = true;
+    tensor.output_bytes = 256;
+    tensor.memory.device = 3;
+    const int64_t number = operations_.prepare(std::move(tensor));
+    for (int run = 0; run < 2; ++run) {
+      const int64_t handle =
+          operations_.start({.number = number, .input = data_[0].data(), .output = data_[1].data()}).value();
+      const std::shared_ptr<Operation> operation = operations_.find(handle);
+      const Tensor& started = operation->tensors.front();
+      EXPECT_EQ(started.has_feedback, has_feedback);
+      EXPECT_EQ(started.request.wire, Wire::kInt8);
+      EXPECT_TRUE(started.is_only_read);
+      EXPECT_EQ(started.output_bytes, 256U);
+      EXPECT_EQ(started.memory.device, 3);
+      EXPECT_EQ(started.input, data_[0].data());
+      EXPECT_EQ(started.output, data_[1].data());
+      operations_.finish({operation, 0}, Status::ok());
+      operations_.release(handle);
+    }
+  }
+}
+
 TEST_F(Prepared, runs_begin_as_new_operations_do) {
   step(7);
   const int64_t handle =

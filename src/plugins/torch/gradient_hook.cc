@@ -129,7 +129,10 @@ class Hook {
     void* on = nullptr;  // in the order of this stream the gradient becomes ready
     if (stream_ && !take_stream(on)) return std::nullopt;
     rueda_start_item item{number_, *address, *address, on, 0};
-    if (rueda_start(&item, 1) != RUEDA_OK) return std::nullopt;  // the general way will say why
+    if (rueda_start(&item, 1) != RUEDA_OK) {
+      forget();             // its process set may have been removed and made again
+      return std::nullopt;  // the general way will say why
+    }
     return note_started(gradient, prepared.get(), grad.get(), item.handle);
   }
 

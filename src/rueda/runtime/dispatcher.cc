@@ -252,6 +252,7 @@ void Dispatcher::answer(const control::Response& notice) {
   if (added != nullptr) groups_.add(added->id, added->ranks);
   if (removed != nullptr) {
     groups_.remove(removed->id);
+    operations_.forget_of(removed->id);
     residuals_.drop(removed->id);
     counters_.residual_bytes.store(residuals_.bytes(), std::memory_order_relaxed);
   }

@@ -27,10 +27,11 @@ Status unknown_handle(int64_t handle) {
 }
 
 Status unknown_prepared(int64_t number) {
-  return {Code::kInvalidArgument,
-          "Number " + std::to_string(number) +
-              " names no prepared operation: it was forgotten, or prepared before the "
-              "last shutdown. Prepare it again."};
+  return {
+      Code::kInvalidArgument,
+      "Number " + std::to_string(number) +
+          " names no prepared operation: it was forgotten, its process set was removed, or it was prepared "
+          "before the last shutdown. Prepare it again."};
 }
 
 // The first failure, once all events have happened: until then the device uses the buffers.
@@ -136,6 +137,12 @@ void Operations::forget(int64_t number) {
   std::shared_ptr<Prepared> last;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   last = prepared_.take(number);
+}
+
+void Operations::forget_of(int32_t process_set) {
+  std::vector<std::shared_ptr<Prepared>> last;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  last = prepared_.take_of(process_set);
 }
 
 Prepared* Operations::prepared_of(const Operation& operation) {

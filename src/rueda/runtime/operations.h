@@ -70,7 +70,8 @@ class Operations {
   [[nodiscard]] std::shared_ptr<const Tensor> prepared(int64_t number) const;
   // As submit(), without a wake-up and, once it has run, without allocating memory.
   Result<int64_t> start(const PreparedStart& start);
-  void forget(int64_t number);  // what was prepared; a run under way goes on
+  void forget(int64_t number);          // what was prepared; a run under way goes on
+  void forget_of(int32_t process_set);  // the same for all of a set, whose id another set may get
   // Waiting threads sleep at once, because other ranks want the core. To be called before any waits.
   void sleep_at_once() { sleeps_at_once_ = true; }
   // To be called before the caller does the engine's work for an operation. If it will then sleep at once,

@@ -21,6 +21,7 @@ std::shared_ptr<Operation> Prepared::renew(const PreparedStart& start) {
     Tensor& made = operation->tensors.emplace_back();
     made.request = tensor.request;
     made.output_bytes = tensor.output_bytes;
+    made.has_feedback = tensor.has_feedback;
     made.is_only_read = tensor.is_only_read;
     made.memory = tensor.memory;
     made.ready_stream.is_given = tensor.ready_stream.is_given;
@@ -73,6 +74,14 @@ std::shared_ptr<const Tensor> PreparedTable::tensor(int64_t number) const {
 
 std::shared_ptr<Prepared> PreparedTable::take(int64_t number) {
   return is_known(number) ? std::exchange(all_[place(number)], nullptr) : nullptr;
+}
+
+std::vector<std::shared_ptr<Prepared>> PreparedTable::take_of(int32_t process_set) {
+  std::vector<std::shared_ptr<Prepared>> taken;
+  for (std::shared_ptr<Prepared>& one : all_)
+    if (one != nullptr && one->tensor.request.process_set == process_set)
+      taken.push_back(std::exchange(one, nullptr));
+  return taken;
 }
 
 }  // namespace rueda::runtime

@@ -50,6 +50,7 @@ class PreparedTable {
   [[nodiscard]] Prepared* find(int64_t number) const;  // null: unknown, or taken out
   [[nodiscard]] std::shared_ptr<const Tensor> tensor(int64_t number) const;
   std::shared_ptr<Prepared> take(int64_t number);
+  std::vector<std::shared_ptr<Prepared>> take_of(int32_t process_set);
   [[nodiscard]] int64_t next() const { return first_ + static_cast<int64_t>(all_.size()); }
 
  private:
