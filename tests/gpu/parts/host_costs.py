@@ -39,6 +39,8 @@ def measure_calls() -> None:
     world.say(kernel_of_torch_us=us_of(lambda: x.add_(1)))
     world.say(allreduce_us=us_of(lambda: hvd.allreduce(x, name="one", op=hvd.Sum)))
     world.say(allreduce_in_place_us=us_of(lambda: hvd.allreduce_(x, name="one_", op=hvd.Sum)))
+    if not world.IS_STAND_IN:
+        measure_launches_beside(x)
     tensors = [torch.ones(1, device=world.device) for _ in range(PARAMETERS)]
     submitted: List[float] = []
     awaited: List[float] = []
@@ -52,6 +54,18 @@ def measure_calls() -> None:
         world.synchronize()
     world.say(group_submit_us=round(statistics.median(submitted) * 1e6, 1))
     world.say(group_synchronize_us=round(statistics.median(awaited) * 1e6, 1), group_tensors=PARAMETERS)
+
+
+def measure_launches_beside(x: torch.Tensor) -> None:
+    """What launching a kernel costs while an allreduce waits for a stream that is busy for about a second."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(1_500_000_000)
+        handle = hvd.allreduce_async(torch.ones(1024, device=world.device), name="late", op=hvd.Sum)
+    began = time.perf_counter()
+    for _ in range(200):
+        x.add_(1)
+    world.say(kernel_of_torch_beside_a_call_us=round((time.perf_counter() - began) / 200 * 1e6, 2))
+    hvd.synchronize(handle)
 
 
 class Many(torch.nn.Module):

@@ -1,6 +1,7 @@
 """ResNet-50 in bfloat16 with made-up images: a plain loop, DistributedOptimizer, and DDP over NCCL.
 
-Also how long the host takes for each part of a step. RUEDA_GPU_COMPILE=1: torch.compile compiles the model.
+Also how long the host takes for each part of a step, and the processor time of rueda's engine in it.
+RUEDA_GPU_COMPILE=1: torch.compile compiles the model.
 
 The network is that of He et al., "Deep Residual Learning for Image Recognition" (2015), with the stride in
 the 3x3 convolution as torchvision has it. RUEDA_GPU_RESNET lists the ways to measure.
@@ -68,6 +69,7 @@ class Loop:
         self.labels = torch.randint(0, 1000, (BATCH,), device=world.device)
         self.loss_of = nn.CrossEntropyLoss()
         self.rates: list = []
+        self.engine_ms: list = []
         self.host_ms: dict = {"forward": [], "backward": [], "step": []}
 
     def step(self) -> None:
@@ -84,7 +86,9 @@ class Loop:
             part.append((last - first) * 1e3)
 
     def take_turn(self) -> None:
+        before = world.engine_cpu_ms()
         self.rates.append(BATCH / world.seconds_on_gpu(self.step, STEPS))
+        self.engine_ms.append((world.engine_cpu_ms() - before) / STEPS)
 
     def facts(self, way: str) -> dict:
         medians = {part: round(statistics.median(times), 2) for part, times in self.host_ms.items()}
@@ -93,6 +97,7 @@ class Loop:
             f"{way}_images_per_s": statistics.median(rates),
             f"{way}_turns": rates,
             f"{way}_host_ms": medians,
+            f"{way}_engine_ms": round(statistics.median(self.engine_ms), 2),
         }
 
 

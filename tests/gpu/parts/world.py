@@ -62,6 +62,16 @@ def _counted_wait(engine_handle: int, timeout_s: float) -> int:
 _core.wait = _counted_wait
 
 
+def engine_cpu_ms() -> float:
+    """The processor time of the engine's own thread until now."""
+    spent = 0.0
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text() == "rueda-engine\n":
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            spent += (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
 # Long enough for steps to be learned as a plan; but ranks that take turns on the GPU are slow.
 WARM_UPS = 5 if SIZE == 1 else 3
 # What is timed over NCCL, by rueda and without it: one sum at a time, and a series of sums, of so many bytes.
