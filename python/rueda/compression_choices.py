@@ -13,6 +13,10 @@ OTHER_KIND = (
     "The checkpoint holds the state of compression {saved}, but this optimizer uses {mine}; use the same, or "
     "{instead} to start without residuals."
 )
+NOT_SAVED = (
+    "The checkpoint's key 'compression' holds {found}, but it must hold what a compressor's state_dict() "
+    "returned; load the checkpoint as it was saved, or {instead} to start without residuals."
+)
 WITHOUT_KEY = "delete the key 'compression' of the checkpoint"
 OTHER_SHAPE = (
     "The checkpoint's state of compression {mine} has shape {saved} for parameter {name}, whose shape is "

@@ -195,6 +195,12 @@ def test_a_checkpoint_of_another_compressor_or_model_is_refused_and_changes_noth
     with pytest.raises(ValueError, match=r"shape \[12, 10\] for parameter matrix.* \[12, 11\] now"):
         fresh.load_state_dict(saved)
     assert fresh.state_dict()["compression"]["tensors"] == {}
+    with pytest.raises(ValueError, match=r"PowerSGD\(rank=2\), but this optimizer uses none; use"):
+        optimizer_of(parameters(), hvd.Compression.none).load_state_dict(saved)
+    for damaged in (5, {**saved["compression"], "tensors": None}):
+        state = {**saved, "compression": damaged}
+        with pytest.raises(ValueError, match=r"key 'compression' holds .*; load the checkpoint as it was"):
+            optimizer_of(parameters(), hvd.PowerSGD(rank=2)).load_state_dict(state)
 
 
 def steps_to_learn(compression, steps):

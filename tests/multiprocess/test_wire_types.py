@@ -286,6 +286,19 @@ else:
 hvd.synchronize(pending)
 damaged = {**optimizer.state_dict(), "residuals": torch.zeros(9, dtype=torch.uint8)}
 assert "not what was saved of residuals" in refusal(lambda: optimizer.load_state_dict(damaged))
+damaged["residuals"] = 5
+assert "key 'residuals' holds 5, but" in refusal(lambda: optimizer.load_state_dict(damaged))
+
+# An optimizer whose gradients travel exactly takes the rest, and says what it drops.
+import warnings
+exact = torch.optim.SGD(net.parameters(), lr=0.5)
+exact = hvd.DistributedOptimizer(exact, net.named_parameters())
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    exact.load_state_dict(other)
+    exact.load_state_dict(exact.state_dict())
+assert ["they travel as they are now, so it is dropped" in str(one.message) for one in said] == [True], said
+assert exact.param_groups[0]["lr"] == 0.1
 """
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from rueda.compression import Exchange, StatefulCompressor, Team
-from rueda.compression_choices import DISAGREE
+from rueda.compression_choices import DISAGREE, NOT_SAVED, OTHER_KIND, WITHOUT_KEY
 from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import of_handle, settle_all
 from rueda.open_operations import InFlight
@@ -114,6 +115,22 @@ class CompressedReduction:
         self._failure = failure
         self._under_way = []
         self.is_complete = True
+
+
+def check_saved(
+    compressor: StatefulCompressor | None, state: Any, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """Raises ValueError unless the state of a compressor in a checkpoint is one that this compressor, or an
+    optimizer without one, can continue from. {}: there is none.
+    """
+    if not isinstance(state, dict):
+        raise ValueError(NOT_SAVED.format(found=repr(state)[:60], instead=WITHOUT_KEY))
+    if compressor is not None:
+        compressor.check_state(state, shapes)
+    elif state:
+        options = ", ".join(f"{key}={value}" for key, value in state.get("options", {}).items())
+        saved = f"{state.get('kind', 'another kind')}({options})"
+        raise ValueError(OTHER_KIND.format(saved=saved, mine="none", instead=WITHOUT_KEY))
 
 
 def start_compressed(gradients: Iterable[PendingGradient], settings: Settings) -> None:

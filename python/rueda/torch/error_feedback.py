@@ -15,7 +15,7 @@ import torch
 
 from rueda.basics import basics
 from rueda.compression import Exchange, StatefulCompressor, Team
-from rueda.compression_choices import OTHER_KIND, OTHER_SHAPE, WITHOUT_KEY, travels_as_it_is
+from rueda.compression_choices import NOT_SAVED, OTHER_KIND, OTHER_SHAPE, WITHOUT_KEY, travels_as_it_is
 from rueda.policy import check_count
 
 # The combined matrix, and what this rank has not sent of its own.
@@ -149,6 +149,8 @@ class ErrorFeedback(StatefulCompressor):
             raise ValueError(
                 OTHER_KIND.format(saved=f"{saved[0]}({options})", mine=repr(self), instead=WITHOUT_KEY)
             )
+        if not isinstance(state.get("tensors"), dict):
+            raise ValueError(NOT_SAVED.format(found=f"only {sorted(state)}", instead=WITHOUT_KEY))
         for name, kept in state["tensors"].items():
             residual, shape = kept.get("residual"), shapes.get(name)
             if residual is not None and shape is not None and tuple(residual.shape) != tuple(shape):

@@ -28,6 +28,7 @@ from rueda.torch.arguments import (
     check_wire,
     split_compression,
 )
+from rueda.torch.compressed_reduction import check_saved
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
 from rueda.torch.gradient_groups import GroupList, resolve_groups
@@ -205,18 +206,19 @@ class DistributedMixin(Wrapped):
 
         A compressor with state continues from "compression", or starts anew where that is missing. Raises
         ValueError, and changes nothing, if it is of another compressor or of parameters of other shapes.
+        What wire types had left to be sent is dropped with a warning where gradients travel exactly now.
         """
-        if self._compressor is not None:
-            shapes = {name: tuple(one.shape) for one, name in self._parameter_names.items()}
-            self._compressor.check_state(state_dict.get(COMPRESSION, {}), shapes)
+        shapes = {name: tuple(one.shape) for one, name in self._parameter_names.items()}
+        check_saved(self._compressor, state_dict.get(COMPRESSION, {}), shapes)
         if self._reducer is not None:
             self._reducer.reset()
         self._should_synchronize = True
         self._synchronized = False
         mine = (COMPRESSION, RESIDUALS)
         super().load_state_dict({key: part for key, part in state_dict.items() if key not in mine})
-        if RESIDUALS in state_dict and self._what_travels() is not None:
-            wire_state.put_back(state_dict[RESIDUALS])
+        travels = self._what_travels()
+        if RESIDUALS in state_dict and travels is not None:
+            wire_state.put_back(state_dict[RESIDUALS], travels[0])
         if self._compressor is not None:
             self._compressor.load_state_dict(state_dict.get(COMPRESSION, {}))
 
