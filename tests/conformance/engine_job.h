@@ -62,9 +62,13 @@ class Job {
   }
 
   Result<Session> start(Rank rank, const Env& extra = {}, InitOptions options = {}) const {
+    RendezvousPoint place;
+    return start_at(place, rank, extra, std::move(options));
+  }
+  // place: when that of rank 0 goes, ranks that are still in init take rank 0 for dead.
+  Result<Session> start_at(RendezvousPoint& place, Rank rank, const Env& extra, InitOptions options) const {
     Env all = env(rank);
     for (const auto& [key, value] : extra) all[key] = value;
-    RendezvousPoint place;
     return bootstrap(place, std::move(options), [&all](const char* name) -> const char* {
       const auto found = all.find(name);
       return found == all.end() ? nullptr : found->second.c_str();
