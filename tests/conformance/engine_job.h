@@ -41,7 +41,10 @@ class Job {
  public:
   // hosts: a letter for each rank, the name of its host; empty: all on one.
   Job(Rank size, std::string transports, std::string hosts = {})
-      : size_(size), transports_(std::move(transports)), hosts_(std::move(hosts)) {
+      : size_(size),
+        transports_(std::move(transports)),
+        hosts_(std::move(hosts)),
+        places_(static_cast<size_t>(size)) {
     const Status written = write_secret_file((dir_.path() / "secret").string(), make_secret().value());
     EXPECT_TRUE(written.is_ok()) << written.why;
   }
@@ -61,9 +64,9 @@ class Job {
             {"RUEDA_TRANSPORTS", transports_}};
   }
 
+  // Each rank keeps its place, as a process does.
   Result<Session> start(Rank rank, const Env& extra = {}, InitOptions options = {}) const {
-    RendezvousPoint place;
-    return start_at(place, rank, extra, std::move(options));
+    return start_at(places_[static_cast<size_t>(rank)], rank, extra, std::move(options));
   }
   // place: when that of rank 0 goes, ranks that are still in init take rank 0 for dead.
   Result<Session> start_at(RendezvousPoint& place, Rank rank, const Env& extra, InitOptions options) const {
@@ -96,6 +99,7 @@ class Job {
   TempDir dir_;
   Rank size_;
   std::string transports_, hosts_;
+  mutable std::vector<RendezvousPoint> places_;  // [rank]
 };
 
 inline Tensor make_tensor(Collective what, const std::string& name, std::vector<int64_t> shape, void* data) {

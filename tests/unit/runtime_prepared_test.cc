@@ -142,8 +142,8 @@ TEST_F(Prepared, runs_that_end_with_the_epoch_leave_the_next_start_refused) {
 }
 
 TEST_F(Prepared, numbers_go_on_where_another_epoch_has_ended) {
-  EXPECT_EQ(operations_.next_prepared(), 1 + static_cast<int64_t>(kTensors));
-  Operations next([] {}, 1, operations_.next_prepared());
+  EXPECT_EQ(operations_.next_numbers().prepared, 1 + static_cast<int64_t>(kTensors));
+  Operations next([] {}, 1, operations_.next_numbers().prepared);
   EXPECT_EQ(next.prepared(numbers_.back()), nullptr);
   EXPECT_EQ(next.start({.number = numbers_.back()}).status().code, Code::kInvalidArgument);
   EXPECT_EQ(next.prepare(Tensor()), 1 + static_cast<int64_t>(kTensors));

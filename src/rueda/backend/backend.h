@@ -138,8 +138,8 @@ class Backend {
   // Whether the tensors of a fused call are copied to one place and back. If so, large tensors
   // should travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
-  // Whether calls with a wire type are encoded between hosts. Other backends sum exactly.
-  [[nodiscard]] virtual bool encodes() const { return false; }
+  // Whether calls of the group with a wire type are encoded: between hosts. Otherwise they are exact.
+  [[nodiscard]] virtual bool encodes(const Group&) const { return false; }
   // Null: no call may have may_be_cancelled set.
   [[nodiscard]] virtual Cancellation* cancellation() { return nullptr; }
 

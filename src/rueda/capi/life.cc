@@ -231,8 +231,9 @@ void shutdown() {
   const std::shared_ptr<runtime::Engine> leaving = engine();
   if (!leaving) return;
   leaving->shutdown();
-  life.next_handle = leaving->operations().next_handle();
-  life.next_prepared = leaving->operations().next_prepared();
+  const runtime::Operations::Numbers next = leaving->operations().next_numbers();
+  life.next_handle = next.handle;
+  life.next_prepared = next.prepared;
   life.has_ended_well = leaving->health().code == Code::kShutDown;
   const runtime::Session& session = leaving->session();
   const Rank lost = leaving->lost_rank();

@@ -283,7 +283,7 @@ Status Dispatcher::prepare(Item& item) {
     batch.segments.front().input = item.row_counts->mine.data();
     batch.segments.front().output = item.row_counts->all.data();
   }
-  if (batch.spec.wire == Wire::kExact || !item.backend->encodes()) return Status::ok();
+  if (batch.spec.wire == Wire::kExact || !item.backend->encodes(*batch.group)) return Status::ok();
   const Status attached = residuals_.attach(batch);
   counters_.residual_bytes.store(residuals_.bytes(), std::memory_order_relaxed);
   return attached;

@@ -113,14 +113,9 @@ bool Operations::ends_now(Operation& operation) {
   return true;
 }
 
-int64_t Operations::next_handle() const {
+Operations::Numbers Operations::next_numbers() const {
   const std::lock_guard lock(mutex_);
-  return next_handle_;
-}
-
-int64_t Operations::next_prepared() const {
-  const std::lock_guard lock(mutex_);
-  return prepared_.next();
+  return {.handle = next_handle_, .prepared = prepared_.next()};
 }
 
 int64_t Operations::prepare(Tensor tensor) {

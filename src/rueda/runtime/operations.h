@@ -54,8 +54,10 @@ class Operations {
         end_now_(std::move(end_now)),
         next_handle_(first_handle),
         prepared_(first_prepared) {}
-  [[nodiscard]] int64_t next_handle() const;
-  [[nodiscard]] int64_t next_prepared() const;
+  struct Numbers {
+    int64_t handle = 1, prepared = 1;
+  };
+  [[nodiscard]] Numbers next_numbers() const;
 
   // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and,
   // once closed, everything with the closing status. wakes: false if the caller is about to do the

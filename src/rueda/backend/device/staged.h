@@ -54,7 +54,7 @@ class StagedBackend final : public Backend, public Cancellation {
 
   [[nodiscard]] std::string_view name() const override { return host_->name(); }
   [[nodiscard]] std::string_view gpu_operations() const override { return "staged"; }
-  [[nodiscard]] bool encodes() const override { return host_->encodes(); }
+  [[nodiscard]] bool encodes(const Group& group) const override { return host_->encodes(group); }
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
   [[nodiscard]] bool copies_fused(const Group& group, const schedule::Spec& spec) const override {

@@ -39,7 +39,9 @@ class NativeBackend final : public Backend, public Cancellation {
     return memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] bool encodes() const override { return true; }
+  [[nodiscard]] bool encodes(const Group& group) const override {
+    return !context_.mesh.topology(group).is_single_host();
+  }
   [[nodiscard]] bool obeys_tuning() const override { return true; }
   [[nodiscard]] Cancellation* cancellation() override { return this; }
   [[nodiscard]] bool has_room(uint64_t order) const override { return runners_[channel_of(order)].is_idle(); }
