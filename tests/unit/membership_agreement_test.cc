@@ -100,6 +100,36 @@ TEST(Agreement, half_of_the_members_decide_if_the_others_have_ended) {
   EXPECT_FALSE(is_quorum(1, 2, 3)) << "two that have ended may have decided with nobody else";
 }
 
+TEST(Agreement, half_of_the_members_decide_if_the_others_end_while_they_are_asked) {
+  const View last = view_of(1, {"a", "b", "c", "d"}), next = view_of(2, {"a", "b", "c"});
+  Stores stores;
+  Agreement attempt({1, "a"}, last, next, {"d"});
+  stores.answer(attempt, {"a", "c"});
+  attempt.on_ended("c");
+  EXPECT_FALSE(attempt.is_out_of_reach());
+  EXPECT_EQ(attempt.in_reach(), 2u);
+  stores.answer(attempt, {"a", "b"});
+  ASSERT_NE(attempt.decided(), nullptr);
+  EXPECT_EQ(*attempt.decided(), next);
+}
+
+TEST(Agreement, what_those_that_have_ended_agreed_to_makes_no_half) {
+  const View last = view_of(1, {"a", "b", "c", "d"});
+  Stores stores;
+  Agreement one({1, "a"}, last, view_of(2, {"a", "c"}), {}),
+      other({1, "b"}, last, view_of(2, {"b", "d"}), {});
+  stores.answer(one, {"a", "c"});
+  stores.answer(other, {"b", "d"});
+  for (const char* ended : {"c", "d"}) {
+    one.on_ended(ended);
+    other.on_ended(ended);
+  }
+  stores.answer(one, {"a"});
+  stores.answer(other, {"b"});
+  EXPECT_EQ(one.decided(), nullptr);
+  EXPECT_EQ(other.decided(), nullptr);
+}
+
 TEST(Agreement, comes_too_late_where_a_member_knows_the_decision) {
   Agreement attempt({1, "a"}, view_of(1, {"a", "b", "c"}), view_of(2, {"a"}), {});
   attempt.on_vote("b", closed());

@@ -147,7 +147,9 @@ class World : public Record {
   void on(const GoneFor& message) {
     Boss& boss = proposers_[message.boss];
     if (boss.is_alive) boss.proposer.on_gone(message.uid, now_);
-    if (message.is_certain) boss.ended.insert(message.uid);
+    if (!message.is_certain) return;
+    boss.ended.insert(message.uid);
+    if (boss.attempt) boss.attempt->on_ended(message.uid);
   }
   void on(const Ask& message) { send(-1, process(message.uid).host, Held{message.uid, last()}); }
   void on(const AskOther& message) {

@@ -11,6 +11,8 @@
 
 namespace rueda::members {
 
+constexpr Nanos kEnding = 5 * kSecond;  // from a SIGKILL to the end of the process
+
 struct Contact {
   std::string address;  // where its store listens
   int port = 0;

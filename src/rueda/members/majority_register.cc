@@ -66,7 +66,9 @@ Result<View> MajorityRegister::propose(const View& next) {
       const Result<Vote> vote = membership::decode_vote(std::as_bytes(std::span(said[i].text)));
       if (said[i].how == Said::How::kYes && vote.is_ok())
         attempt.on_vote(voters[i].uid, vote.value());
-      else
+      else if (peers_.has_gone(voters[i], said[i]))  // it may have ended since it said that it was ready
+        attempt.on_ended(voters[i].uid);
+      else if (said[i].how != Said::How::kNotYet)  // else it is only slow, and is asked again
         attempt.on_lost(voters[i].uid);
     }
   }

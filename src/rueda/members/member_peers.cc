@@ -75,6 +75,13 @@ Said MemberPeers::call(const Member& member, const Call& call) {
   return {};
 }
 
+bool MemberPeers::has_gone(const Member& member, const Said& said) const {
+  if (said.how == Said::How::kEnded) return true;
+  if (said.how != Said::How::kSilent || !is_neighbour(member)) return false;
+  const Result<Contact> contact = parse_contact(member.contact);
+  return contact.is_ok() && end_process(contact.value(), kEnding).is_ok();
+}
+
 Said MemberPeers::value(const Member& member, std::string_view key) {
   return call(member, [&](store::Store& store, std::string& text) {
     Result<std::string> found = store.get(key, Deadline::after(kMemberLook));

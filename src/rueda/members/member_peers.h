@@ -39,6 +39,9 @@ class MemberPeers {
                        std::string_view value);
   // Whether its process can be ended from here, and is of this host.
   [[nodiscard]] bool is_neighbour(const membership::Member& member) const { return member.host == host_; }
+  // Whether it is certain that a member that gave this answer has ended. A neighbour that says nothing is
+  // ended: then it votes no more.
+  [[nodiscard]] bool has_gone(const membership::Member& member, const Said& said) const;
   // Closes the connections to all others.
   void keep(const membership::View& view);
 

@@ -25,7 +25,6 @@ using membership::View;
 constexpr Nanos kMemberSlice = 250 * kMillisecond;  // between looks whether the caller wants to give up
 constexpr Nanos kRest = 20 * kMillisecond;          // between questions to members that are not ready
 constexpr Nanos kDial = kSecond;                    // one attempt to reach a store
-constexpr Nanos kEnding = 5 * kSecond;              // from a SIGKILL to the end of the process
 constexpr Commit kCommitsAhead = 2;                 // see committed()
 constexpr int64_t kKeptViews = 2;
 
@@ -152,8 +151,7 @@ Result<View> MemberViews::view_told(const Member& member, const Said& said) {
                                         ", which told it so, has ended; it has to end.");
 }
 
-// What a member has said, or that it says nothing. A neighbour that says nothing is ended: then it is certain
-// that it votes no more.
+// What a member has said, or that it says nothing.
 void MemberViews::note(const Member& member, const Said& said, membership::Proposer& proposer) {
   if (said.how == Said::How::kNotYet) return;
   if (said.how == Said::How::kYes) {
@@ -162,10 +160,7 @@ void MemberViews::note(const Member& member, const Said& said, membership::Propo
     if (ready.is_ok() && ready.value().uid == member.uid) proposer.on_ready(ready.value(), monotonic_now());
     return;
   }
-  const Result<Contact> contact = parse_contact(member.contact);
-  const bool has_gone = said.how == Said::How::kEnded || (peers_->is_neighbour(member) && contact.is_ok() &&
-                                                          end_process(contact.value(), kEnding).is_ok());
-  (has_gone ? ended_ : silent_).insert(member.uid);
+  (peers_->has_gone(member, said) ? ended_ : silent_).insert(member.uid);
   proposer.on_gone(member.uid, monotonic_now());
 }
 

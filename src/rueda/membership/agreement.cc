@@ -66,6 +66,13 @@ void Agreement::on_vote(const Uid& from, const Vote& vote) {
   advance();
 }
 
+void Agreement::on_ended(const Uid& from) {
+  if (is_decided_ || is_too_late_ || last_.rank_of(from) < 0) return;
+  ended_.insert(from);
+  agreed_.erase(from);
+  advance();
+}
+
 void Agreement::advance() {
   if (!is_quorum(agreed_.size(), ended_.size(), last_.members.size())) return;
   if (phase_ == Phase::kAccept) {

@@ -44,6 +44,9 @@ class Agreement {
   [[nodiscard]] std::vector<Request> requests() const;
   // The vote of this member, now or at any time before: votes only grow.
   void on_vote(const Uid& from, const Vote& vote);
+  // It has ended for certain. What it has agreed to counts no more: half of the members that are left must
+  // not be a half that another attempt lacks.
+  void on_ended(const Uid& from);
   // It does not answer.
   void on_lost(const Uid& from) { lost_.insert(from); }
 
