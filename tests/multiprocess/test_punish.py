@@ -91,6 +91,31 @@ def test_a_rank_that_is_stopped_for_too_long_is_replaced(tmp_path: Path) -> None
     assert report["times"]["silence_seen_s"]["count"] == 1
 
 
+def test_a_job_without_a_launcher_survives_whatever_is_done_to_its_processes(tmp_path: Path) -> None:
+    kinds = ["kill", "root", "double", "joiner", "pause", "join"]
+    report = punish(tmp_path / "run", "--members", "--faults", 4, "--seed", 5, "--kinds", *kinds)
+    assert_survived(report, 4)
+    assert {"root", "double", "joiner", "join"} == set(report["kinds"]), "the seed was chosen for this"
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_job_without_a_launcher_survives_the_end_of_the_host_that_started_it(tmp_path: Path) -> None:
+    members = ["--members", "--hosts", 3, "--ranks", 6, "--seed", 9]
+    report = punish(tmp_path / "run", *members, "--faults", 2, "--kinds", "crash", "host", "cut")
+    assert_survived(report, 2)
+    assert {"crash", "host"} == set(report["kinds"]), "the seed was chosen for this"
+
+
+def test_the_launcher_that_is_killed_leaves_no_process_and_a_checkpoint_with_which_training_goes_on(
+    tmp_path: Path,
+) -> None:
+    report = punish(tmp_path / "run", "--ranks", 3, "--faults", 2, "--seed", 1, "--kinds", "kill", "launcher")
+    assert_survived(report, 2)
+    ending = report["launcher_end"]
+    assert ending["faults"] == [] and ending["checkpoint"] >= 0, ending
+    assert f"; with the checkpoint of step {ending['checkpoint']}: equal: " in report["verdict"], report
+
+
 def test_ten_peers_come_and_go(tmp_path: Path) -> None:
     report = punish(tmp_path / "run", "--profile", "churn", "--ranks", 6, "--faults", 10, "--seed", 1)
     assert_survived(report, 10)

@@ -75,6 +75,21 @@ def _agreed(same: list[dict]) -> Commit:
     )
 
 
+def resumed(history: list[Commit], again: list[dict], step: int) -> list[Commit]:
+    """The commits up to this step, and after them those of a job that began with a checkpoint of it."""
+    kept, later = history[:step], [one for one in again if "what" not in one]
+    begun = {one["digest"] for one in again if one.get("what") == "resumed"}
+    if not kept or kept[-1].step != step or begun != {kept[-1].digest}:
+        raise Broken(f"What was read from the checkpoint of step {step} is not what was committed then.")
+    first = kept[-1].view + 1  # the views of the other job are numbered from 1
+    by_step: dict[int, list[dict]] = {}
+    for one in later:
+        by_step.setdefault(one["step"], []).append({**one, "view": first})
+    if sorted(by_step) != list(range(step + 1, step + 1 + len(by_step))):
+        raise Broken(f"The job that began with step {step} made other steps: {sorted(by_step)}.")
+    return [*kept, *(_agreed(by_step[one]) for one in sorted(by_step))]
+
+
 def stretches_of(history: list[Commit]) -> list[Stretch]:
     """The steps of a history by the number of ranks. A change of the view alone begins no stretch: the
     iteration over the samples does, so a view with as many ranks as before does as well.

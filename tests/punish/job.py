@@ -1,7 +1,10 @@
-"""An elastic job of `rueda run` that is punished: its processes, hosts, disk and records."""
+"""An elastic job that is punished: its processes, hosts, disk and records. How it is started: `launched_job`,
+`members_job`.
+"""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -11,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from faults import Kind
 from scene import Process, Scene
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests/multiprocess"))  # virtual hosts
 
-# A slot rests for up to a minute when its process was killed, so there are many more than ranks.
-SLOTS = 32
 DISK = "16m"
+MARK = "PUNISHED_JOB"  # a variable of all processes of a job
 SILENCE_S = 5  # a rank that says nothing for longer is lost
 
 
@@ -33,7 +36,6 @@ class Plan:
     seed: int = 0
     pace: float = 0.02  # seconds that a rank computes in each step
     has_timeline: bool = False
-    most_slots: int = SLOTS  # those that the job is offered at first, of each host
 
 
 class Hosts(Protocol):
@@ -42,6 +44,7 @@ class Hosts(Protocol):
     names: list[str]
 
     def space(self, name: str) -> str: ...
+    def address(self, index: int) -> str: ...
     def words(self) -> list[str]: ...
     def environment(self) -> dict[str, str]: ...
     def limit_host(self, name: str, rate: str) -> None: ...
@@ -112,92 +115,73 @@ class Records:
         self._read[entry.name] = at + (len(whole) + 1 if whole else 0)
 
 
-class Job:
+class Job(abc.ABC):
     """It runs from `with` on. The hosts, if any, are there before it and stay."""
+
+    has_launcher: bool
 
     def __init__(self, plan: Plan, hosts: Hosts | None) -> None:
         self.plan, self.hosts = plan, hosts
         self.log, self.output = plan.folder / "log", plan.folder / "job.txt"
         self.stop_file = plan.folder / "enough"
         self.disk: Path | None = None
-        self.most_slots = plan.most_slots
-        self._hosts_file = plan.folder / "hosts.txt"
+        self.records = Records(self.log)
         self._undo = contextlib.ExitStack()
         self.log.mkdir(parents=True)
 
     @property
     def host_names(self) -> list[str]:
-        """As the launcher knows them."""
+        """As the job knows them."""
         return list(self.hosts.names) if self.hosts else ["localhost"]
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where rank 0 writes them."""
+        return self.disk or self.plan.folder / "disk"
 
     def __enter__(self) -> Job:
         with contextlib.ExitStack() as undo:
             self.disk = self._mount(undo)
-            each = -(-self.plan.ranks // len(self.host_names))
-            self.offer({name: each for name in self.host_names} if self.hosts else {})
-            output = undo.enter_context(open(self.output, "wb"))
-            self.process = subprocess.Popen(
-                self._command(),
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            undo.callback(self._end)
-            self.records = Records(self.log)
+            self._start(undo)
             self._undo = undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
 
-    def offer(self, slots: dict[str, int] | None = None) -> None:
-        """What the discovery script says from now on: so many slots of these hosts, and all of the others."""
-        counts = {name: (slots or {}).get(name, self.most_slots) for name in self.host_names}
-        self._offered = counts
-        partial = self._hosts_file.with_suffix(".new")
-        partial.write_text("".join(f"{name}:{count}\n" for name, count in counts.items() if count))
-        partial.rename(self._hosts_file)
+    @abc.abstractmethod
+    def exit_code(self) -> int | None:
+        """What it has ended with; None: it runs."""
 
-    def spread(self) -> None:
-        """Offers everything, but where one of several hosts has all processes, nothing more of that one."""
-        living = [one for one in self.records.scene.processes.values() if is_alive(one)]
-        used = {one.host for one in living}
-        is_crowded = len(used) == 1 < len(self.host_names)
-        self.offer({name: max(one.slot for one in living) + 1 for name in used} if is_crowded else {})
+    @abc.abstractmethod
+    def can_bear(self, members: list[Process], kind: Kind) -> bool:
+        """Whether it goes on after such a fault, whichever of its members it strikes. members: by rank."""
+
+    def launcher(self) -> int | None:
+        """The pid of `rueda run`, if there is one."""
+        return None
 
     def is_leaving(self, process: Process) -> bool:
-        """Whether its slot is no longer offered."""
-        return process.slot >= self._offered[process.host]
+        """Whether it has been told to go."""
+        return False
 
-    def launcher(self) -> int:
-        """The pid of `rueda run`: what the words before it have become."""
-        return self.process.pid
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """A fault is to come."""
 
-    def _mount(self, undo: contextlib.ExitStack) -> Path | None:
-        disk = self.plan.folder / "disk"
-        disk.mkdir()
-        words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)]
-        if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode != 0:
-            return None
-        undo.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
-        return disk
+    @abc.abstractmethod
+    def tend(self) -> None:
+        """Called again and again while somebody waits for the job."""
 
-    def _command(self) -> list[str]:
+    @abc.abstractmethod
+    def _start(self, undo: contextlib.ExitStack) -> None:
+        """Starts it, and notes how it is ended."""
+
+    def _program(self) -> list[str]:
         plan = self.plan
-        rueda = os.environ.get("RUEDA_BIN", "rueda")
-        before = self.hosts.words() if self.hosts else []
-        command = [*before, rueda, "run", "-np", str(plan.ranks), "--min-np", str(plan.least)]
-        command += ["--max-np", str(plan.ranks), "--host-discovery-script", f"cat {self._hosts_file}"]
-        command += ["--elastic-timeout", "120", "--agent-timeout", "30"]
-        program = [sys.executable, str(HERE / "program.py"), "--log", str(self.log), "--seed", str(plan.seed)]
-        program += ["--steps", str(10**9), "--pace", str(plan.pace), "--stop-file", str(self.stop_file)]
-        if self.disk:
-            command += ["--log-dir", str(self.disk / "logs")]
-            program += ["--checkpoints", str(self.disk)]
-        if self.disk and plan.has_timeline:
-            command += ["--timeline-filename", str(self.disk / "timeline.json")]
-        return command + program
+        words = [sys.executable, str(HERE / "program.py"), "--log", str(self.log), "--seed", str(plan.seed)]
+        words += ["--steps", str(10**9), "--pace", str(plan.pace), "--stop-file", str(self.stop_file)]
+        return [*words, "--checkpoints", str(self.checkpoints)]
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -207,14 +191,14 @@ class Job:
             "RUEDA_DETERMINISM": "bitwise",
             "RUEDA_PEER_TIMEOUT_SECONDS": str(SILENCE_S),
             "OMP_NUM_THREADS": "1",
+            MARK: str(self.plan.folder),
         }
 
-    def _end(self) -> None:
-        """Ends what still runs: the launcher ends all others."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(30)
+    def _mount(self, undo: contextlib.ExitStack) -> Path | None:
+        disk = self.plan.folder / "disk"
+        disk.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(words, check=False, capture_output=True).returncode != 0:
+            return None
+        undo.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
+        return disk

@@ -68,7 +68,7 @@ def spread(values: Sequence[float]) -> dict[str, float | int]:
     return {"count": len(ordered), **{name: round(one, 3) for name, one in rounded.items()}}
 
 
-SLOW_TO_SHOW = ("stop", "outage", "cut", "slow", "pause")  # silence, not death
+SLOW_TO_SHOW = ("stop", "outage", "host", "cut", "slow", "pause")  # silence, not death
 
 
 def times_of(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | int]]:

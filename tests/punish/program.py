@@ -158,6 +158,13 @@ def write_checkpoint(state, options, log):
             old.unlink(missing_ok=True)
 
 
+def read_checkpoint(path):
+    """What write_checkpoint wrote: the values, the step, and where the ledger was."""
+    with np.load(path) as file:
+        values = {name: file[name] for name in make_values(0)}
+        return values, int(file["_step"]), {name: file[name] for name in ("epoch", "cursor")}
+
+
 def view_of(state):
     """The number of the view, 1 before any change."""
     return state._view.number if state._view else 1
@@ -178,6 +185,7 @@ def main(arguments=None):
     parser.add_argument("--stop-file", type=Path, help="all ranks end with the step in which one sees it")
     parser.add_argument("--checkpoints", type=Path, help="folder for a checkpoint now and then")
     parser.add_argument("--every", type=int, default=10, help="commits for a checkpoint")
+    parser.add_argument("--resume", type=Path, help="a checkpoint to begin with")
     options = parser.parse_args(arguments)
     log = Log(options.log)
     options.misfortunes = Misfortunes(options.at, options.log)
@@ -186,7 +194,13 @@ def main(arguments=None):
     ballast = (
         np.arange(options.ballast, dtype=np.uint8) if hvd.rank() == 0 else np.zeros(options.ballast, np.uint8)
     )
-    state = PunishedState(log, values=make_values(options.seed), step=0, ledger=ledger, ballast=ballast)
+    values, step = make_values(options.seed), 0
+    if options.resume:
+        values, step, at = read_checkpoint(options.resume)
+        ledger.load_state_dict(at)
+    state = PunishedState(log, values=values, step=step, ledger=ledger, ballast=ballast)
+    if options.resume:
+        log.event("resumed", step=step, digest=digest_of(state))
     if options.checkpoints:
         state.register_checkpoint(lambda it: write_checkpoint(it, options, log), every=options.every)
     digest = hvd.elastic.run(train)(state, options, log)

@@ -5,6 +5,8 @@ nobody disturbs, bit for bit.
     python tests/punish/punisher.py --faults 300 --seed 7 --hosts 2     # network name spaces, as root
     python tests/punish/punisher.py --profile churn --ranks 10 --faults 200
     python tests/punish/punisher.py --kinds kill --pause 29 29 --faults 20
+    python tests/punish/punisher.py --members --hosts 3 --ranks 6       # a job without a launcher
+    python tests/punish/punisher.py --kinds kill launcher --faults 3    # its launcher is killed in the end
 
 Ends with 0 if no bit was wrong and nothing hung. The folder of the run (--folder) then has report.json.
 """
@@ -27,10 +29,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import replay
-from faults import KINDS, Fault, Profile, profile_of, program, usable
+from faults import KINDS, Fault, Profile, ends_of, profile_of, program, usable
 from history import Broken, Commit, history_of, read
 from job import Hosts, Job, Plan, costs_of, is_alive
+from launched_job import SLOTS, LaunchedJob
+from launcher_end import Ending, kill_launcher, resume
 from measures import Outcome, Struck, goodput_of, outcome_of, sentence_of, table_of, times_of
+from members_job import MembersJob
 from scene import Process
 from strikes import RATE, Strikes
 
@@ -77,21 +82,21 @@ class Punisher:
         self._job.stop_file.touch()
         with contextlib.suppress(Ended):
             self._await("the end of the job", lambda: False)
-        if self._job.process.returncode != 0:
-            raise Ended(f"the job ended with {self._job.process.returncode}")
+        if self._job.exit_code() != 0:
+            raise Ended(f"the job ended with {self._job.exit_code()}")
 
     def _strike(self, fault: Fault) -> None:
-        needed = self._job.plan.least + KINDS[fault.kind].members
+        kind = KINDS[fault.kind]
         self._sleep(fault.pause)
         self._await("the end of those that are to leave", lambda: not self._is_one_leaving())
-        self._job.spread()
+        self._job.prepare()
         members: list[Process] = []  # as one look saw them: at the next one they may be others, or none
 
         def is_enough() -> bool:
             members[:] = self._staying()
-            return len(members) >= needed
+            return bool(members) and self._job.can_bear(members, kind)
 
-        self._await(f"{needed} members for fault {fault.number} ({fault.kind})", is_enough)
+        self._await(f"enough members for fault {fault.number} ({fault.kind})", is_enough)
         scene = self._job.records.scene
         view, known, began = scene.view, (len(scene.commits), len(scene.losses)), time.monotonic()
         oldest = min(members, key=lambda one: one.started)
@@ -100,7 +105,7 @@ class Punisher:
             Struck(fault.number, fault.kind, began, blow.over, view, known, blow.victims, blow.changes_view)
         )
         self._open.append(self.struck[-1])
-        self._say(f"fault {fault.number}: {KINDS[fault.kind].says}; view {view} of {len(members)} ranks")
+        self._say(f"fault {fault.number}: {kind.says}; view {view} of {len(members)} ranks")
 
     def _unsettled(self) -> list[Struck]:
         """The faults that the job has not got over yet."""
@@ -127,16 +132,16 @@ class Punisher:
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
+            self._job.tend()
             self._unsettled()
             time.sleep(min(left, POLL_S))
 
     def _await(self, what: str, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + HANG_S
         while not is_so():
-            if self._job.process.poll() is not None:
-                raise Ended(
-                    f"the job ended with {self._job.process.returncode} while it was to come to {what}"
-                )
+            self._job.tend()
+            if (code := self._job.exit_code()) is not None:
+                raise Ended(f"the job ended with {code} while it was to come to {what}")
             if time.monotonic() > deadline:
                 raise Hang(f"{HANG_S:.0f} s have not brought {what}")
             time.sleep(POLL_S)
@@ -144,7 +149,9 @@ class Punisher:
     def _note_costs(self) -> None:
         """Of the launcher, and of the oldest rank."""
         oldest = min(self._members(), key=lambda one: one.started, default=None)
-        noted = {"view": self._job.records.scene.view, "launcher": costs_of(self._job.launcher())}
+        noted: dict = {"view": self._job.records.scene.view}
+        if launcher := self._job.launcher():
+            noted["launcher"] = costs_of(launcher)
         if oldest:
             noted[f"rank {oldest.uid}"] = costs_of(oldest.pid)
         self.costs.append(noted)
@@ -173,7 +180,7 @@ def times_of_steps(records: list[dict], history: list[Commit]) -> dict[int, floa
     return times
 
 
-def judge(job: Job, punisher: Punisher, hangs: list[str], seed: int) -> dict:
+def judge(job: Job, punisher: Punisher, hangs: list[str], seed: int, ending: Ending | None) -> dict:
     """The report. Compares the bits, however the job has ended."""
     records = read(job.log)
     report = {
@@ -187,16 +194,24 @@ def judge(job: Job, punisher: Punisher, hangs: list[str], seed: int) -> dict:
         "goodput": {},
         "costs": punisher.costs,
         "hangs": hangs,
+        "launcher_end": ending and asdict(ending),
         "wrong_bits": 0,
         "slowest": [
             asdict(one) for one in sorted(punisher.outcomes, key=lambda one: -(one.recovery or 0))[:5]
         ],
     }
+    if isinstance(job, MembersJob):
+        victims = set().union(*(one.victims for one in punisher.struck))
+        report["ended_besides"] = job.ended_besides(victims)
     try:
         history = history_of(records)
         report["commits"] = len(history)
         report["goodput"] = goodput_of(history, times_of_steps(records, history), job.plan.ranks)
         report["verdict"] = replay.compare(job.log, job.plan.folder, job.plan.seed)
+        if ending and ending.checkpoint >= 0:
+            history = resume(job, ending.checkpoint)
+            verdict = replay.compare_history(history, job.plan.folder, job.plan.seed)
+            report["verdict"] += f"; with the checkpoint of step {ending.checkpoint}: {verdict}"
     except Broken as broken:
         report["wrong_bits"], report["verdict"] = 1, str(broken)
     return report
@@ -215,31 +230,55 @@ def hosts_of(count: int, folder: Path) -> Iterator[Hosts | None]:
         yield hosts
 
 
+def job_of(options: argparse.Namespace, plan: Plan, hosts: Hosts | None) -> Job:
+    """Not started yet."""
+    if options.members:
+        return MembersJob(plan, hosts)
+    return LaunchedJob(plan, hosts, options.ranks if options.profile == "churn" else SLOTS)
+
+
 def punish(options: argparse.Namespace, folder: Path) -> dict:
     """One run. Its report is in the folder, too."""
-    slots = options.ranks if options.profile == "churn" else 32
-    plan = Plan(folder, options.ranks, options.least, options.seed, options.pace, options.timeline, slots)
-    profile = profile_of(options.profile, options.pause and tuple(options.pause), options.kinds)
+    plan = Plan(folder, options.ranks, options.least, options.seed, options.pace, options.timeline)
+    kinds, kills_launcher = ends_of(options.kinds)
+    profile = profile_of(options.profile, options.pause and tuple(options.pause), kinds)
     hangs: list[str] = []
 
     def say(text: str) -> None:
         print(f"punisher: {text}", flush=True)
 
-    with hosts_of(options.hosts, folder) as hosts, Job(plan, hosts) as job:
-        weights = usable(profile.weights, hosts is not None, job.disk is not None)
+    ending = None
+    with hosts_of(options.hosts, folder) as hosts, job_of(options, plan, hosts) as job:
+        weights = usable(profile.weights, hosts is not None, job.disk is not None, job.has_launcher)
         profile = Profile(weights, profile.pause, profile.awaits_recovery)
         punisher = Punisher(job, profile, say, options.keep)
         try:
             punisher.run(program(options.seed, options.faults, profile), time.monotonic() + options.limit)
-            punisher.finish()
+            if kills_launcher:
+                ending = kill_launcher(job)
+                hangs += ending.faults
+            else:
+                punisher.finish()
         except (Hang, Ended) as error:
             hangs.append(str(error))
             say(str(error))
             (folder / "stacks.txt").write_text(stacks_of(job))
-    report = judge(job, punisher, hangs, options.seed)
+        report = judge(job, punisher, hangs, options.seed, ending)
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     print(sentence_of(report), flush=True)
     return report
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends with a sentence where the options ask for a job that cannot survive what is done to it."""
+    if not options.members:
+        return
+    if options.hosts in (1, 2) or options.ranks < max(4, 2 * options.hosts):
+        parser.error("--members: give no hosts and 4 ranks, or 3 hosts and twice as many ranks, or more")
+    if options.hosts and options.ranks % options.hosts:
+        parser.error("--members: the ranks are spread evenly over the hosts; give a multiple of their number")
+    if options.profile == "churn" or "launcher" in options.kinds:
+        parser.error("--members: there is no launcher that offers slots, or that can be killed")
 
 
 def main() -> None:
@@ -256,6 +295,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--least", type=int, default=1, help="--min-np of the job")
     parser.add_argument("--hosts", type=int, default=0, help="hosts in network name spaces; 0: this machine")
+    parser.add_argument("--members", action="store_true", help="no launcher: the members decide the views")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds that a rank computes in each step")
     parser.add_argument(
         "--keep", action="store_true", help="never strike the oldest rank: is what it holds flat?"
@@ -264,6 +304,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=36000, help="seconds after which no fault begins")
     parser.add_argument("--folder", type=Path, help="keeps all records there; it must be new")
     options = parser.parse_args()
+    check(parser, options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("punisher: ended by SIGTERM"))  # removes hosts and disk
     with contextlib.ExitStack() as undo:
         folder = options.folder or Path(

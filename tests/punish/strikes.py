@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults import Fault
 from job import Job, is_alive
+from launched_job import LaunchedJob
+from members_job import MembersJob
 from scene import Process
 
 RATE, SLOW_RATE = "4gbit", "2mbit"
 LIMIT_S = 60.0
-MOST_SLOTS = 200
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Strikes:
         began = time.monotonic()
         victims = _kill(_chosen(fault, members))
         while time.monotonic() < began + LIMIT_S:
+            self._job.tend()
             newcomers = self._job.records.read().newcomers(began)
             if newcomers:
                 time.sleep(fault.lasts)
@@ -74,8 +77,27 @@ class Strikes:
     def _stop(self, fault: Fault, members: list[Process]) -> Blow:
         victim = _chosen(fault, members)
         began = time.monotonic()
-        self._hold(victim, fault.lasts)
-        return Blow({victim.pid}, began)
+        if self._job.has_launcher:
+            self._hold(victim, fault.lasts)
+            return Blow({victim.pid}, began)
+        # The members ask it once more before they end it, for as long; so it may have woken, and stay.
+        self._hold(victim, 2 * fault.lasts)
+        return Blow(set(), began, changes_view=True)
+
+    def _crash(self, fault: Fault, members: list[Process]) -> Blow:
+        return Blow(_kill_all(_neighbours(members)))
+
+    def _host(self, fault: Fault, members: list[Process]) -> Blow:
+        """Nothing that the dying processes' kernel sends is heard by the others."""
+        began, victims = time.monotonic(), _neighbours(members)
+        with self._link_down(victims[0].host):
+            ended = _kill_all(victims)
+            time.sleep(fault.lasts)
+        return Blow(ended, began)
+
+    def _join(self, fault: Fault, members: list[Process]) -> Blow:
+        assert isinstance(self._job, MembersJob)
+        return Blow(changes_view=self._job.add())
 
     def _hold(self, victim: Process, seconds: float) -> None:
         os.kill(victim.pid, signal.SIGSTOP)
@@ -85,6 +107,7 @@ class Strikes:
 
     def _leave(self, fault: Fault, members: list[Process]) -> Blow:
         """Of several hosts with members one goes. Of one host, the slot with the highest number."""
+        assert isinstance(self._job, LaunchedJob)
         hosts = sorted({one.host for one in members})
         if len(hosts) > 1:
             self._job.offer({hosts[int(fault.choice * len(hosts))]: 0})
@@ -95,8 +118,8 @@ class Strikes:
         return Blow(changes_view=slots == last)
 
     def _spawn(self, fault: Fault, members: list[Process]) -> Blow:
-        self._job.most_slots = min(self._job.most_slots + 1, MOST_SLOTS)
-        self._job.offer()
+        assert isinstance(self._job, LaunchedJob)
+        self._job.offer_another()
         return Blow()
 
     # ---- networks ----
@@ -112,14 +135,18 @@ class Strikes:
         return Blow()
 
     def _cut(self, fault: Fault, members: list[Process]) -> Blow:
-        port = f"port-{_chosen(fault, members).host}"
-        words = ["ip", "-n", self._hosts.space("switch"), "link", "set", port]
-        subprocess.run([*words, "down"], check=True, timeout=LIMIT_S)
-        time.sleep(fault.lasts)
-        subprocess.run([*words, "up"], check=True, timeout=LIMIT_S)
+        with self._link_down(_chosen(fault, members).host):
+            time.sleep(fault.lasts)
         return Blow()
 
     _outage = _cut
+
+    @contextlib.contextmanager
+    def _link_down(self, host: str) -> Iterator[None]:
+        words = ["ip", "-n", self._hosts.space("switch"), "link", "set", f"port-{host}"]
+        subprocess.run([*words, "down"], check=True, timeout=LIMIT_S)
+        yield
+        subprocess.run([*words, "up"], check=True, timeout=LIMIT_S)
 
     def _slow(self, fault: Fault, members: list[Process]) -> Blow:
         host = _chosen(fault, members).host
@@ -157,6 +184,15 @@ def _kill(victim: Process) -> set[int]:
         return set()
     os.kill(victim.pid, signal.SIGKILL)
     return {victim.pid}
+
+
+def _kill_all(victims: list[Process]) -> set[int]:
+    return {pid for one in victims for pid in _kill(one)}
+
+
+def _neighbours(members: list[Process]) -> list[Process]:
+    """Those on rank 0's host."""
+    return [one for one in members if one.host == members[0].host]
 
 
 def _ports_of(pid: int) -> list[int]:

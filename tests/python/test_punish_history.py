@@ -16,6 +16,7 @@ from history import (
     check_samples,
     history_of,
     read,
+    resumed,
     stretches_of,
 )
 
@@ -69,6 +70,25 @@ def test_the_first_difference_is_named():
         check_equal(history, history_of([record(1), record(2, digest="x")]))
     with pytest.raises(Broken, match=r"Step 2, .* is missing in the replay: 2 and nothing"):
         check_equal(history, history[:1])
+
+
+def test_a_job_that_begins_with_a_checkpoint_goes_on_with_the_history_up_to_it():
+    history = history_of([record(1), record(2, view=2), record(3, view=2)])
+    begun = {"what": "resumed", "step": 2, "digest": "2"}
+    again = [begun, begun, record(3, digest="x"), record(3, digest="x", rank=1), record(4)]
+    found = resumed(history, again, 2)
+    assert [(one.step, one.view, one.digest) for one in found] == [
+        (1, 1, "1"),
+        (2, 2, "2"),
+        (3, 3, "x"),
+        (4, 3, "4"),
+    ]
+    with pytest.raises(Broken, match="What was read from the checkpoint of step 2 is not what was commit"):
+        resumed(history, [{**begun, "digest": "z"}, *again], 2)
+    with pytest.raises(Broken, match="What was read from the checkpoint of step 4"):
+        resumed(history, again, 4)
+    with pytest.raises(Broken, match=r"The job that began with step 2 made other steps: \[4\]"):
+        resumed(history, [begun, record(4)], 2)
 
 
 def test_a_line_that_was_cut_off_is_ignored(tmp_path):

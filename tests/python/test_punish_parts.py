@@ -10,8 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "punish"))
 
 import history
-from faults import KINDS, profile_of, program, usable
+from faults import KINDS, ends_of, profile_of, program, usable
 from history import Broken, Commit
+from majority import goes_on, survives
 from measures import Struck, goodput_of, outcome_of, spread
 from scene import Scene
 
@@ -35,13 +36,35 @@ def test_faults_are_of_the_kinds_and_pauses_that_are_asked_for():
 
 def test_what_needs_hosts_or_a_disk_is_left_out_where_there_are_none():
     every = {name: 1 for name in KINDS}
-    assert usable(every, has_hosts=True, has_disk=True) == every
-    assert set(every) - set(usable(every, has_hosts=False, has_disk=False)) == {
+    by_launcher = set(usable(every, has_hosts=True, has_disk=True, has_launcher=True))
+    by_members = set(usable(every, has_hosts=True, has_disk=True, has_launcher=False))
+    assert set(every) - by_launcher == {"crash", "host", "join"}
+    assert set(every) - by_members == {"leave", "spawn", "launcher"}
+    assert by_members - set(usable(every, has_hosts=False, has_disk=False, has_launcher=False)) == {
+        "crash",
+        "host",
         "cut",
         "outage",
         "slow",
         "disk",
     }
+
+
+def test_the_launcher_is_killed_only_if_it_is_named_and_after_all_others():
+    assert all(not KINDS[kind].ends_job for kind in profile_of("mixed", None, []).weights)
+    assert ends_of(["kill", "launcher", "root"]) == (["kill", "root"], True)
+    assert ends_of(["kill"]) == (["kill"], False)
+
+
+def test_faults_strike_only_while_those_that_are_left_can_decide_the_next_view():
+    assert goes_on(["a", "a", "a", "a"], [1, 2]), "they have ended for certain"
+    assert not goes_on(["a", "a", "a"], [1, 2])
+    assert not goes_on(["a", "a", "b", "b"], [0, 1]), "nobody knows whether b is only cut off"
+    assert goes_on(["a", "b", "c"], [1])
+    spread = ["a", "a", "b", "b", "c", "c"]
+    assert all(survives(spread, KINDS[kind]) for kind in ("kill", "double", "joiner", "host", "crash"))
+    assert not survives(["a", "b", "c"], KINDS["double"])
+    assert not survives(["a", "a", "a", "b", "c", "c"], KINDS["host"]), "half of them are on that host"
 
 
 def scene_of(*records: tuple[int, dict]) -> Scene:
