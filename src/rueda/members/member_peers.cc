@@ -7,6 +7,7 @@
 
 #include "rueda/base/sleep.h"
 #include "rueda/base/thread.h"
+#include "rueda/members/own_words.h"
 #include "rueda/store/tcp_store.h"
 
 namespace rueda::members {
@@ -19,6 +20,13 @@ constexpr Nanos kSilence = 5 * kSecond;            // as long as a process may b
 constexpr Nanos kRefusedAgain = 50 * kMillisecond;
 constexpr Nanos kEndSeen = kSecond;  // from the loss of a connection to the end of the process behind it
 constexpr size_t kMostThreads = 32;
+
+// Ports are used again: a process that joins may listen where the member did. Its answers are not the
+// member's.
+Status another_process(const Contact& contact) {
+  return {Code::kPeerLost,
+          "another process listens at " + contact.address + ":" + std::to_string(contact.port) + " by now"};
+}
 
 }  // namespace
 
@@ -41,6 +49,9 @@ Status MemberPeers::connect(const Contact& contact, std::unique_ptr<store::Store
     Result<std::unique_ptr<store::Store>> dialled =
         store::dial_tcp_store_once(own_.site_of(contact.address, contact.port), deadline, outcome);
     if (dialled.is_ok()) {
+      const Result<std::string> who = dialled.value()->get(kContactKey, deadline);
+      if (!who.is_ok()) return who.status();
+      if (who.value() != to_text(contact)) return another_process(contact);
       store = std::move(dialled).value();
       return Status::ok();
     }

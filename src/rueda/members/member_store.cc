@@ -8,6 +8,7 @@
 #include "rueda/base/process.h"
 #include "rueda/base/release.h"
 #include "rueda/base/sleep.h"
+#include "rueda/members/own_words.h"
 #include "rueda/membership/keys.h"
 #include "rueda/store/address.h"
 #include "rueda/store/members.h"
@@ -84,6 +85,7 @@ Result<std::unique_ptr<MemberStore>> MemberStore::open(const store::World& world
                  .release = kRelease,
                  .caller = "rank " + std::to_string(world.rank) + " on " + world.host,
                  .rank = world.rank};
+  made->put(std::string(kContactKey), to_text(made->contact_));
   made->server_->on_set([own = made.get()](auto key, auto value) { own->on_set(key, value); });
   return made;
 }
