@@ -201,6 +201,11 @@ def test_a_process_with_another_state_is_refused_and_the_others_go_on():
     assert [one["uid"] for one in refused] == ["localhost:1#1"]
     assert "names, shapes or types of its state differ" in refused[0]["text"]
     assert any(one["uid"] == "localhost:1#2" for one in job.views(3))
+    for uid in ("localhost:0#0", "localhost:2#0"):
+        seen = [one for one in job.said if one["uid"] == uid and one["what"] in ("view", "interrupt")]
+        changes = [("view", 2), ("interrupt", None), ("view", 3)]
+        told = [(one["what"], one.get("number")) for one in seen]
+        assert told == changes, "the process that was refused neither interrupted them nor made a view"
     job.assert_state_is_exact()
 
 
