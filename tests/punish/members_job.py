@@ -88,7 +88,7 @@ class MembersJob(Job):
         return True
 
     def ended_besides(self, victims: set[int]) -> dict[str, int]:
-        """How many processes ended that no fault had killed, by their exit codes. Cuts and stops explain some."""
+        """How many ended that no fault had killed, by their exit codes. Cuts and stops explain some."""
         codes = [one.code for one in self._started if one.process.pid not in victims]
         return dict(Counter(str(code) for code in codes if code is not None))
 
