@@ -233,3 +233,20 @@ def test_a_process_with_another_model_is_told_so_and_the_others_go_on(job):
     assert stranger.finish() == 75, run.text()
     assert "cannot join the job" in stranger.all("refused")[0]["text"]
     assert [one.finish() for one in run.members[:2]] == [0, 0], run.text()
+
+
+def test_a_process_with_another_model_stops_nobody_once_the_members_have_said_what_theirs_is(job):
+    actions = {**killed("r0", 5), "stranger": {"kill_at": 10**9, "digest": "another"}}
+    run = job(3, actions=actions, end=(3, 20, 3), env={"TEST_PAUSE_S": "0.01"})
+    run.await_that(lambda: all(2 in one.views() for one in run.members[1:3]))
+    stranger = run.add("stranger", RUEDA_JOINER="1")
+    assert stranger.finish() == 75, run.text()
+    assert "names, shapes or types of its state differ" in stranger.all("refused")[0]["text"]
+    joiner = run.add("joiner", RUEDA_JOINER="1")
+    members = [*run.members[1:3], joiner]
+    assert [one.finish() for one in members] == [0, 0, 0], run.text()
+    for one in run.members[1:3]:
+        assert sorted(one.views()) == [2, 3] and one.views()[3]["joined"] == [2], run.text()
+        assert len(one.all("error")) == 1, "that of the death of rank 0"
+        assert len(one.all("interrupt")) == 1, "that of the process that was admitted"
+    assert_exact(members)

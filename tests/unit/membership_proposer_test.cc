@@ -172,6 +172,13 @@ TEST(Proposer, keeps_a_member_that_was_to_leave_if_nobody_else_holds_the_state_a
   EXPECT_THAT(uids(*proposer.next()), ElementsAre("c0"));
 }
 
+TEST(Proposer, another_state_is_a_reason_only_where_both_have_said_what_theirs_is) {
+  EXPECT_THAT(why_not_admitted(ready("c0", 0, kNoCommit, "x"), "y"), HasSubstr("names, shapes or types"));
+  EXPECT_EQ(why_not_admitted(ready("c0", 0, kNoCommit, "x"), "x"), "");
+  EXPECT_EQ(why_not_admitted(ready("c0", 0, kNoCommit, "x"), ""), "");
+  EXPECT_EQ(why_not_admitted(ready("c0", 0, kNoCommit), "y"), "");
+}
+
 TEST(Proposer, refuses_a_process_with_another_state_once_and_goes_on) {
   Proposer proposer = three_members();
   proposer.on_ready(ready("c0", 0, kNoCommit, "other"), 1);

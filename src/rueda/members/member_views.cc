@@ -128,6 +128,7 @@ Result<View> MemberViews::begin(const store::World& world, const std::string& in
 
 Result<View> MemberViews::next(const View& last, const Ready& mine, Nanos timeout, const ViewWait& wait) {
   own_->put(membership::left_key(last.number), text_of(encode(mine)));
+  digest_ = mine.digest;
   std::set<Uid> silent;
   const std::string key = membership::view_key(last.number + 1);
   while (true) {
@@ -304,6 +305,7 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
                                const ViewWait& wait) {
   if (Status s = serve(world, interface, false, wait); !s.is_ok()) return s;
   mine.contact = to_text(own_->contact());
+  digest_ = mine.digest;
   own_->put(membership::left_key(0), text_of(encode(mine)));
   View known;
   Nanos other_builds_since = 0;  // nobody answers but processes of another build; 0: that is not so
@@ -360,6 +362,12 @@ Status MemberViews::install(const View& view, const View* last) {
 // all; one that has gone further leaves at its next commit.
 void MemberViews::committed(const View& view, Commit commit) {
   if (own_ == nullptr || asked_view_ == view.number || view.rank_of(uid_) != 0) return;
+  // In the first view nobody has said of what the state is made, so the members meet to find it out.
+  for (const Ready& one : own_->joiners())
+    if (const std::string why = why_not_admitted(one, digest_); !why.empty()) {
+      RUEDA_LOG(kWarning, "process " + one.uid + ": " + why);
+      refuse(one.uid, why);
+    }
   if (own_->joiners().empty() || living_joiners(view).empty()) return;
   asked_view_ = view.number;
   const LeaveAt order{.view = view.number, .commit = commit + kCommitsAhead};

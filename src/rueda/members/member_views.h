@@ -81,6 +81,7 @@ class MemberViews {
   std::unique_ptr<MemberPeers> peers_;
   int64_t round_ = 0;
   int64_t asked_view_ = 0;  // whose members were asked to leave it
+  std::string digest_;      // of the state of the members, as this process said it last; empty: it never has
   // While this process leads. ahead: a member that belongs to the next view already.
   std::set<membership::Uid> ended_, silent_;
   std::optional<membership::Member> ahead_;

@@ -113,20 +113,24 @@ void Proposer::leave_out_cut_off() {
   }
 }
 
+std::string why_not_admitted(const Ready& joiner, std::string_view digest) {
+  if (joiner.digest.empty() || digest.empty() || joiner.digest == digest) return {};
+  return "this process cannot join the job: the names, shapes or types of its state differ from those of the "
+         "members; start the same program with the same model everywhere.";
+}
+
 // The state of the members is that of the job; one that joins must have the same. What members have said last
 // holds while they are at work.
 void Proposer::refuse_others_state(const Ready& ready) {
   if (view_.rank_of(ready.uid) >= 0 && !ready.digest.empty()) digest_ = ready.digest;
-  std::vector<Uid> others;
+  std::vector<std::pair<Uid, std::string>> others;
   for (const auto& [uid, one] : ready_)
-    if (view_.rank_of(uid) < 0 && !one.digest.empty() && !digest_.empty() && one.digest != digest_)
-      others.push_back(uid);
-  for (const Uid& uid : others) {
+    if (std::string why = why_not_admitted(one, digest_); !why.empty() && view_.rank_of(uid) < 0)
+      others.emplace_back(uid, std::move(why));
+  for (auto& [uid, why] : others) {
     ready_.erase(uid);
-    const std::string& why = refused_[uid] =
-        "this process cannot join the job: the names, shapes or types of its state differ from those of the "
-        "members; start the same program with the same model everywhere.";
-    news_.emplace_back(uid, why);
+    refused_[uid] = why;
+    news_.emplace_back(uid, std::move(why));
   }
 }
 

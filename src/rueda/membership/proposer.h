@@ -27,6 +27,10 @@ struct Rules {
   Nanos timeout = 600 * kSecond;  // for enough members, and for members that say nothing
 };
 
+// A sentence for a process that is not let in, because its state is not of what that of the members is made
+// of; empty: it is, or nobody knows. digest: of the members.
+std::string why_not_admitted(const Ready& joiner, std::string_view digest);
+
 // One thread.
 class Proposer {
  public:
