@@ -27,7 +27,7 @@ def run_with_stand_in(name, count, backend):
     path = str(ranks.PARTS)
     source = f"import runpy, sys\nsys.path.insert(0, {path!r})\nrunpy.run_path({path!r} + '/{name}.py')\n"
     source = f"import os\nos.environ['RUEDA_GPU_STAND_IN'] = '1'\n{source}"
-    finished = fake_gpu.launch(count, source, backend, UNIFIED=1, DELAY_US=200)
+    finished = fake_gpu.launch(count, source, backend, imports_torch=True, UNIFIED=1, DELAY_US=200)
     assert_all_succeed(finished)
     lines = finished[0].output.splitlines()
     result = {}

@@ -8,6 +8,8 @@ seeded delays, so a test that forgets to wait reads old values.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -48,17 +50,28 @@ def found_by_name(**settings: object) -> Dict[str, str]:
     return {**variables, "LD_LIBRARY_PATH": os.pathsep.join(path for path in paths if path)}
 
 
-def launch(ranks: int, script: str, backend: str, **settings: object) -> List[harness.Finished]:
-    """Runs a script on ranks that have GPUs and use them by this backend. All of them have device 0."""
+def launch(
+    ranks: int, script: str, backend: str, imports_torch: bool = False, **settings: object
+) -> List[harness.Finished]:
+    """Runs a script on ranks that have GPUs and use them by this backend. All of them have device 0.
+
+    imports_torch: whether ranks that use NCCL come from a nursery, too.
+    """
     if backend == "staged":
         return nursery.launch(ranks, script, environment(**settings), limit_s=120)
-    variables = found_by_name(**settings)  # the tests' libnccl looks for libcuda by its name
+    # The tests' libnccl looks for libcuda by name, in a path that the loader reads when a process begins.
+    variables = found_by_name(**settings)
     nccl = {
         "RUEDA_GPU_OPERATIONS": "nccl",
         "RUEDA_NCCL_LIBRARY": str(NCCL),
         "NCCL_MULTI_RANK_GPU_ENABLE": "1",
     }
-    return harness.launch(ranks, script, {**variables, **nccl}, limit_s=120)
+    start = harness.start_fresh
+    if imports_torch:
+        path = "LD_LIBRARY_PATH"
+        imports = dataclasses.replace(nursery.torch_imports(), environment=((path, variables[path]),))
+        start = functools.partial(nursery.fork, imports=imports)
+    return harness.launch(ranks, script, {**variables, **nccl}, limit_s=120, start=start)
 
 
 class Driver:
