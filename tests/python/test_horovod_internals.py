@@ -1,9 +1,13 @@
 """Names of Horovod beside its front ends: each is there, or says in one sentence what to use instead."""
 
-import importlib
+import functools
+import importlib.util
+import inspect
 import platform
 from pathlib import Path
 
+import harness
+import nursery
 import pytest
 
 from horovod import _absent
@@ -181,8 +185,20 @@ def test_all_names_are_there():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_names_of_frameworks_are_there(framework, table):
-    pytest.importorskip(framework)
-    check_table(table)
+    if framework == "tensorflow":
+        check_table_in_tensorflow(table)
+    else:
+        pytest.importorskip(framework)
+        check_table(table)
+
+
+def check_table_in_tensorflow(table):
+    """In a process of its own: Keras chooses its backend once, and in this one it may run on JAX."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("there is no tensorflow")
+    source = f"import importlib\n{inspect.getsource(check_table)}\ncheck_table({table!r})\n"
+    start = functools.partial(nursery.fork, imports=nursery.TENSORFLOW)
+    harness.assert_all_succeed(harness.launch(1, source, {"KERAS_BACKEND": "tensorflow"}, start=start))
 
 
 def test_names_of_spark_with_tensorflow_are_there():
