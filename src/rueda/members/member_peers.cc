@@ -47,7 +47,7 @@ Status MemberPeers::connect(const Contact& contact, std::unique_ptr<store::Store
   while (true) {
     HandshakeOutcome outcome{};
     Result<std::unique_ptr<store::Store>> dialled =
-        store::dial_tcp_store_once(own_.site_of(contact.address, contact.port), deadline, outcome);
+        store::dial_process_once(own_.site_of(contact.address, contact.port), deadline, outcome);
     if (dialled.is_ok()) {
       const Result<std::string> who = dialled.value()->get(kContactKey, deadline);
       if (!who.is_ok()) return who.status();
@@ -68,12 +68,17 @@ Said MemberPeers::call(const Member& member, const Call& call) {
   const bool is_here = is_neighbour(member);
   if (is_here && has_ended(contact.value())) return {.how = Said::How::kEnded};
   std::unique_ptr<store::Store>& store = line(member.uid);
-  Status status = store == nullptr ? connect(contact.value(), store) : Status::ok();
-  std::string text;
-  if (status.is_ok()) status = call(*store, text);
-  if (status.is_ok()) return {.how = Said::How::kYes, .text = std::move(text)};
-  if (status.code == Code::kUnavailable && store != nullptr) return {.how = Said::How::kNotYet};
-  store.reset();
+  Status status;
+  for (bool was_open = true; was_open;) {
+    was_open = store != nullptr;
+    status = was_open ? Status::ok() : connect(contact.value(), store);
+    std::string text;
+    if (status.is_ok()) status = call(*store, text);
+    if (status.is_ok()) return {.how = Said::How::kYes, .text = std::move(text)};
+    if (status.code == Code::kUnavailable && store != nullptr) return {.how = Said::How::kNotYet};
+    store.reset();
+    if (status.code != Code::kPeerLost) break;  // else it is connected again, to the same process
+  }
   // A connection ends a little before its process does.
   const Deadline seen = Deadline::after(status.code == Code::kTimeout ? 0 : kEndSeen);
   while (is_here && shares_pids(contact.value())) {

@@ -91,7 +91,7 @@ Result<UniqueFd> dial_relay(const TcpSite& site, Deadline deadline) {
 
 class TcpStore final : public Store {
  public:
-  enum class Way : uint8_t { kDirect, kRelay };
+  enum class Way : uint8_t { kDirect, kRelay, kProcess };  // kProcess: one connection
   // relay: that of this host, if this process serves it.
   TcpStore(TcpSite site, UniqueFd fd, Way way, std::unique_ptr<HostRelay> relay)
       : site_(std::move(site)), fd_(std::move(fd)), way_(way), relay_(std::move(relay)) {}
@@ -219,6 +219,7 @@ class TcpStore final : public Store {
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
+        if (way_ == Way::kProcess) return lost(command, {Code::kPeerLost, "it has ended"});
         Result<UniqueFd> fd = dial_again(deadline);
         if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
@@ -317,6 +318,14 @@ Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline
   if (!fd.is_ok()) return fd.status();
   return std::unique_ptr<Store>(
       std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kDirect, nullptr));
+}
+
+Result<std::unique_ptr<Store>> dial_process_once(const TcpSite& site, Deadline deadline,
+                                                 HandshakeOutcome& refused) {
+  Result<UniqueFd> fd = dial_once(site, kOwnChannel, deadline, refused);
+  if (!fd.is_ok()) return fd.status();
+  return std::unique_ptr<Store>(
+      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kProcess, nullptr));
 }
 
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,

@@ -14,8 +14,14 @@ namespace rueda::store {
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
                                                    HandshakeOutcome& refused);
 
-// The same through the relay of this host (host_relay.h), which this process serves if nobody does. Where the
-// relay does not answer soon, and wherever it is lost later, this process dials the store itself.
+// The same, for a store that ends with the process that serves it: when the connection is lost, it is not
+// opened again, because another process may have got the address.
+Result<std::unique_ptr<Store>> dial_process_once(const TcpSite& site, Deadline deadline,
+                                                 HandshakeOutcome& refused);
+
+// dial_tcp_store_once() through the relay of this host (host_relay.h), which this process serves if nobody
+// does. Where the relay does not answer soon, and wherever it is lost later, this process dials the store
+// itself.
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
                                                   HandshakeOutcome& refused);
 
