@@ -4,8 +4,8 @@ one that commits after each, in turns.
     python bench/elastic_cost.py --ranks 2 --turns 4 --steps 200
 
 A step computes for a while, sums gradients of 1 MiB, and updates. The state of the elastic job is a number
-and a ledger, so a commit copies nothing large; what copies of parameters cost depends on the model, and
-`copy_parameters=False` of PyTorch needs none. RUEDA_BIN and RUEDA_LIBRARY select another build.
+and a ledger, so a commit copies nothing large, unless --copied-mib gives it an array of so many MiB, which
+each commit copies, as it does parameters (`copy_parameters=False` of PyTorch needs no copy). RUEDA_BIN and RUEDA_LIBRARY select another build.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from statistics import median
-from typing import Callable
+from typing import Any, Callable
 
 ELEMENTS = 1 << 18
 WARM_UP = 20
@@ -49,15 +49,19 @@ def make_steps(count: int, seconds: float, commit: Callable[[], None]) -> list[t
     return times
 
 
-def rank(mode: str, steps: int, seconds: float) -> None:
+def rank(mode: str, steps: int, seconds: float, copied_mib: int) -> None:
     """One rank of a job. Rank 0 prints its median step and its median commit."""
+    import numpy as np
+
     import rueda.numpy as hvd
 
     hvd.init()
     if mode == "plain":
         times = make_steps(steps + WARM_UP, seconds, lambda: None)
     else:
-        state = hvd.elastic.NumpyState(step=0, ledger=hvd.elastic.Ledger(1 << 20, 32))
+        state: Any = hvd.elastic.NumpyState(step=0, ledger=hvd.elastic.Ledger(1 << 20, 32))
+        if copied_mib:
+            state = hvd.elastic.NumpyState(step=0, parameters=np.ones(copied_mib << 18, np.float32))
 
         def commit() -> None:
             state.step += 1
@@ -81,7 +85,7 @@ def medians(mode: str, options: argparse.Namespace) -> tuple[float, float]:
         *elastic,
     ]
     command += [sys.executable, __file__, "--rank", mode, "--steps", str(options.steps)]
-    command += ["--compute-ms", str(options.compute_ms)]
+    command += ["--compute-ms", str(options.compute_ms), "--copied-mib", str(options.copied_mib)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=True, stdin=subprocess.DEVNULL
     )
@@ -97,10 +101,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--compute-ms", type=float, default=20.0)
+    parser.add_argument("--copied-mib", type=int, default=0)
     parser.add_argument("--rank", choices=["plain", "elastic"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        rank(options.rank, options.steps, options.compute_ms / 1e3)
+        rank(options.rank, options.steps, options.compute_ms / 1e3, options.copied_mib)
         return
     ratios, commits = [], []
     for turn in range(options.turns):

@@ -13,6 +13,7 @@ import time
 import pytest
 from harness import PATIENCE, library
 from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
+from robust_attack import Attack
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 LIMIT_S = 60 * PATIENCE
@@ -183,6 +184,21 @@ def test_an_agent_that_is_told_to_end_leaves_without_an_error(stage):
     assert pod.end() == 0, pod.text()
     assert job.all("error") == []
     assert [one["uid"] for one in job.all("interrupt") if one["leave"]] == ["pod-1:0#0"]
+
+
+def test_garbage_at_the_port_for_agents_stops_nobody(stage):
+    job = stage("-np", 1, "--min-np", 1, "-H", "localhost:1", end=[2, 50])
+    attack = Attack([job.launcher.process.pid], [], 20261129)
+    try:
+        deadline = time.monotonic() + 100
+        while sum(attack.kinds.values()) < 300:
+            assert time.monotonic() < deadline, attack.kinds
+            time.sleep(0.05)
+        job.agent("pod-1")
+        job.launcher.await_words("host pod-1 joins with 1 slot")
+        job.assert_ends_well()
+    finally:
+        attack.stop()
 
 
 def test_an_agent_that_cannot_join_is_told_why_and_the_job_goes_on(stage, tmp_path):

@@ -12,6 +12,7 @@ import time
 import pytest
 from harness import PATIENCE, library
 from ports import free_port
+from robust_attack import Attack
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 PYTHON_PATH = str(PROGRAM.parents[2] / "python")
@@ -228,11 +229,27 @@ def test_rank_0_and_its_successor_die_one_after_the_other(job):
 def test_a_process_with_another_model_is_told_so_and_the_others_go_on(job):
     actions = {"stranger": {"kill_at": 10**9, "digest": "another"}}
     # The members train on for seconds after they have refused it: it looks for the answer twice a second.
-    run = job(2, actions=actions, env={"TEST_PAUSE_S": "0.02"}, end=(2, 400))
+    run = job(2, actions=actions, env={"TEST_PAUSE_S": "0.02"}, end=(2, 200))
     stranger = run.add("stranger", RUEDA_JOINER="1")
     assert stranger.finish() == 75, run.text()
     assert "cannot join the job" in stranger.all("refused")[0]["text"]
     assert [one.finish() for one in run.members[:2]] == [0, 0], run.text()
+
+
+def test_a_process_with_another_secret_says_so_at_once_and_the_others_go_on(job):
+    run = job(3, actions=killed("r0", 5), env={"TEST_PAUSE_S": "0.02"}, end=(2, 200))
+    secret = run.folder / "another"
+    secret.write_bytes(os.urandom(32))
+    secret.chmod(0o600)
+    more = {"RUEDA_SECRET_FILE": str(secret), "RUEDA_ELASTIC_TIMEOUT": "3"}
+    run.await_that(lambda: all(2 in one.views() for one in run.members[1:]))
+    stranger = run.add("stranger", RUEDA_JOINER="1", **more)
+    assert stranger.finish() == 75, run.text()
+    said = stranger.err_path.read_text()
+    assert said.count("It looks for members of this job until the time is up.") == 1, said
+    assert "secret" in said
+    assert [one.finish() for one in run.members[1:3]] == [0, 0], run.text()
+    assert all(sorted(one.views()) == [2] for one in run.members[1:3]), run.text()
 
 
 def test_a_process_with_another_model_stops_nobody_once_the_members_have_said_what_theirs_is(job):
@@ -249,4 +266,19 @@ def test_a_process_with_another_model_stops_nobody_once_the_members_have_said_wh
         assert sorted(one.views()) == [2, 3] and one.views()[3]["joined"] == [2], run.text()
         assert len(one.all("error")) == 1, "that of the death of rank 0"
         assert len(one.all("interrupt")) == 1, "that of the process that was admitted"
+    assert_exact(members)
+
+
+def test_members_and_a_process_that_joins_go_on_under_garbage(job):
+    run = job(3, actions=killed("r0", 5), env={"TEST_PAUSE_S": "0.01"}, end=(3, 50, 3))
+    attack = Attack([one.process.pid for one in run.members], [], 20261129)
+    try:
+        run.await_that(lambda: all(2 in one.views() for one in run.members[1:]))
+        thrown = sum(attack.kinds.values())
+        run.await_that(lambda: sum(attack.kinds.values()) > thrown + 200)
+        members = [*run.members[1:], run.add("joiner", RUEDA_JOINER="1")]
+        assert [one.finish() for one in members] == [0, 0, 0], run.text()
+    finally:
+        attack.stop()
+    assert attack.targets["tcp"] > 200, attack.targets
     assert_exact(members)

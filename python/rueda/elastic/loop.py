@@ -32,8 +32,8 @@ NEVER_COMMITTED = 0  # the commit of members that have only synced
 
 EXCLUDED = "This process was left out of view {view} of the job; it ends with exit code {code}."
 LEFT = (
-    "This process leaves the job at commit {commit}, because its host is to go; it ends with exit code "
-    "{code}."
+    "This process leaves the job at commit {commit}, because it or its host is to go; it ends with exit "
+    "code {code}."
 )
 ANEW = (
     "rueda: no rank had called state.commit(), so in view {view} training begins anew; call it every few "

@@ -242,9 +242,9 @@ Result<View> MemberViews::lead(const View& last, const Ready& mine, Nanos timeou
   }
 }
 
-// The newest view that anybody knows who answers at one of the places where members may listen. It fails with
-// is_other_build where nobody does, and a process there is of another build of rueda.
-Result<View> MemberViews::find_view(const store::World& world, const View& known, bool& is_other_build) {
+// The newest view that anybody knows who answers at one of the places where members may listen. by: the
+// processes there that refuse this one.
+Result<View> MemberViews::find_view(const store::World& world, const View& known, Refused& by) {
   std::vector<std::pair<std::string, int>> places = addresses_of(others_);
   if (const auto url = store::parse_store_url(world.url); url.is_ok())
     for (int i = 0; i < kMemberPorts && url.value().port + i <= 65'535; ++i)
@@ -259,8 +259,10 @@ Result<View> MemberViews::find_view(const store::World& world, const View& known
     HandshakeOutcome refused{};
     auto store = store::dial_tcp_store_once(own_->site_of(host, port), Deadline::after(kDial), refused);
     if (!store.is_ok()) {
-      is_other_build = is_other_build || store::is_other_build(refused);
-      if (refused == HandshakeOutcome::kWrongSecret || store::is_other_build(refused))
+      const bool has_other_secret = refused == HandshakeOutcome::kWrongSecret;
+      by.is_other_build = by.is_other_build || store::is_other_build(refused);
+      by.has_other_secret = by.has_other_secret || has_other_secret;
+      if (has_other_secret || store::is_other_build(refused))
         newest = newest.is_ok() ? std::move(newest) : Result<View>(store.status());
       continue;
     }
@@ -308,11 +310,15 @@ Result<View> MemberViews::join(const store::World& world, const std::string& int
   digest_ = mine.digest;
   own_->put(membership::left_key(0), text_of(encode(mine)));
   View known;
+  bool has_told_secret = false;
   Nanos other_builds_since = 0;  // nobody answers but processes of another build; 0: that is not so
   while (true) {
-    bool is_other_build = false;
-    Result<View> found = find_view(world, known, is_other_build);
-    if (found.is_ok() || !is_other_build)
+    Refused by;
+    Result<View> found = find_view(world, known, by);
+    // It may be another job's, while this one has not begun yet.
+    if (!found.is_ok() && by.has_other_secret && !std::exchange(has_told_secret, true))
+      RUEDA_LOG(kWarning, found.status().why + " It looks for members of this job until the time is up.");
+    if (found.is_ok() || !by.is_other_build)
       other_builds_since = 0;
     else if (other_builds_since == 0)
       other_builds_since = monotonic_now();

@@ -70,8 +70,11 @@ class MemberViews {
   void note(const membership::Member& member, const Said& said, membership::Proposer& proposer);
   void refuse(const membership::Uid& uid, const std::string& why);
   std::vector<membership::Ready> living_joiners(const membership::View& view);
-  Result<membership::View> find_view(const store::World& world, const membership::View& known,
-                                     bool& is_other_build);
+  // Processes that listen where members may, and refuse this one.
+  struct Refused {
+    bool is_other_build = false, has_other_secret = false;
+  };
+  Result<membership::View> find_view(const store::World& world, const membership::View& known, Refused& by);
   Result<std::optional<membership::View>> ask_to_join(const membership::View& known,
                                                       const membership::Ready& mine, const ViewWait& wait);
 
