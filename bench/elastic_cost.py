@@ -5,7 +5,8 @@ one that commits after each, in turns.
 
 A step computes for a while, sums gradients of 1 MiB, and updates. The state of the elastic job is a number
 and a ledger, so a commit copies nothing large, unless --copied-mib gives it an array of so many MiB, which
-each commit copies, as it does parameters (`copy_parameters=False` of PyTorch needs no copy). RUEDA_BIN and RUEDA_LIBRARY select another build.
+each commit copies, as it does parameters (`copy_parameters=False` of PyTorch needs no copy). RUEDA_BIN and
+RUEDA_LIBRARY select another build.
 """
 
 from __future__ import annotations
