@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 namespace rueda::preflight {
 namespace {
@@ -38,6 +40,19 @@ void for_each_field(Facts& facts, Visit&& visit) {
   visit("nccl", facts.nccl);
 }
 
+// False: a number that the field cannot hold.
+template <class Field>
+bool read_field(const nlohmann::json& value, Field& field) {
+  if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
+    const bool fits = value.is_number_unsigned()
+                          ? std::in_range<Field>(value.get<uint64_t>())
+                          : value.is_number_integer() && std::in_range<Field>(value.get<int64_t>());
+    if (!fits) return false;
+  }
+  value.get_to(field);
+  return true;
+}
+
 }  // namespace
 
 std::string encode(const HostFacts& facts) {
@@ -60,7 +75,7 @@ Result<HostFacts> decode_facts(std::string_view text) {
   for_each_field(facts, [&](const char* key, auto& field) {
     // The library reports wrong types by exceptions; they end here.
     try {
-      read.at(key).get_to(field);
+      if (!read_field(read.at(key), field)) wrong = key;
     } catch (const nlohmann::json::exception&) {
       wrong = key;
     }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "rueda/base/release.h"
@@ -80,6 +82,13 @@ bool take(const nlohmann::json& from, size_t count, std::vector<double>& numbers
   return true;
 }
 
+// Whether a number of JSON has a value of this type.
+template <class T>
+bool is_whole(double number) {
+  constexpr double kLimit = sizeof(T) == 4 ? 0x1p31 : 0x1p53;
+  return number > -kLimit && number < kLimit && std::trunc(number) == number;
+}
+
 bool decode_pairs(const nlohmann::json& from, Measured& measured) {
   if (!from.is_array()) return false;
   const auto hosts = static_cast<double>(measured.hosts.size());
@@ -87,6 +96,7 @@ bool decode_pairs(const nlohmann::json& from, Measured& measured) {
   for (const nlohmann::json& row : from) {
     if (!take(row, 10, numbers)) return false;
     if (!(numbers[0] >= 0 && numbers[0] < numbers[1] && numbers[1] < hosts)) return false;
+    if (!is_whole<int64_t>(numbers[5]) || !is_whole<int>(numbers[7])) return false;
     measured.pairs.push_back({.a = static_cast<int>(numbers[0]),
                               .b = static_cast<int>(numbers[1]),
                               .gbit_per_s = numbers[2],
@@ -118,7 +128,8 @@ bool decode_into(const nlohmann::json& read, Measured& measured) {
     if (!take(clock, 2, numbers)) return false;
     measured.clocks.push_back({.us = numbers[0], .error_us = numbers[1]});
   }
-  if (!take(part("rounds"), 2, numbers)) return false;
+  if (!take(part("rounds"), 2, numbers) || !is_whole<int>(numbers[0]) || !is_whole<int>(numbers[1]))
+    return false;
   measured.rounds = static_cast<int>(numbers[0]);
   measured.rounds_for_all = static_cast<int>(numbers[1]);
   return true;

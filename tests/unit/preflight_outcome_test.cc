@@ -73,6 +73,17 @@ TEST(PreflightOutcome, answers_of_another_release_are_refused_and_do_not_crash) 
   auto changed = read;
   changed["pairs"][0][1] = 17;  // no such host
   EXPECT_FALSE(decode_measured(changed.dump()).is_ok());
+  for (const double number : {1e21, -1e21, 0.5}) {  // what no integer holds
+    changed = read;
+    changed["hosts"][0]["cores"] = number;
+    EXPECT_FALSE(decode_measured(changed.dump()).is_ok()) << number;
+    changed = read;
+    changed["pairs"][0][5] = number;
+    EXPECT_FALSE(decode_measured(changed.dump()).is_ok()) << number;
+    changed = read;
+    changed["rounds"][1] = number;
+    EXPECT_FALSE(decode_measured(changed.dump()).is_ok()) << number;
+  }
 }
 
 TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_link) {
