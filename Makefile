@@ -11,7 +11,7 @@ help:
 	@echo "make bench   measure this machine"
 	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
 	@echo "make figures draw what rueda simulate predicts (docs/predictions.md): about a quarter of an hour"
-	@echo "make fuzz    search for inputs that break a parser (docs/security.md): a quarter of an hour"
+	@echo "make fuzz    search for inputs that break a parser (docs/security.md): most of an hour"
 	@echo "make wheel   dist/rueda_train-*.whl"
 	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"

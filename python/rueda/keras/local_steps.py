@@ -124,11 +124,14 @@ class OuterStep:
         return [agreed - self._wide(value) for agreed, value in zip(self.agreed, weights)]
 
     def step(self, changes: Sequence[Array]) -> list[Array]:
-        """The next weights. changes: their averages over the ranks."""
-        for agreed, velocity, change in zip(self.agreed, self._velocity, changes):
-            velocity *= self._momentum
-            velocity += change
-            agreed -= self._lr * (change + self._momentum * velocity if self._nesterov else velocity)
+        """The next weights, in new arrays: a framework may keep the last. changes: averaged over ranks."""
+        self._velocity = [
+            self._momentum * velocity + change for velocity, change in zip(self._velocity, changes)
+        ]
+        ahead = self._velocity
+        if self._nesterov:
+            ahead = [change + self._momentum * one for one, change in zip(self._velocity, changes)]
+        self.agreed = [agreed - self._lr * one for agreed, one in zip(self.agreed, ahead)]
         return self.agreed
 
 
