@@ -234,7 +234,7 @@ def test_process_sets_print_and_sort():
 
 
 def test_rows_are_split_evenly():
-    from rueda.torch.reducer import split_evenly
+    from rueda.policy import split_evenly
 
     assert list(split_evenly([1, 2, 3, 4, 5], 3)) == [[1, 2], [3, 4], [5]]
     assert list(split_evenly([1], 2)) == [[1], []]

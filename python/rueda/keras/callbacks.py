@@ -14,7 +14,9 @@ from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
 from rueda.keras.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
-from rueda.keras.local_steps import DiLoCoCallback, LocalSGDCallback, exchanges_weights
+from rueda.keras.local_steps import DiLoCoCallback as DiLoCoCallback
+from rueda.keras.local_steps import LocalSGDCallback as LocalSGDCallback
+from rueda.keras.local_steps import exchanges_weights
 from rueda.keras.optimizer import is_distributed, marks_steps, reduces, wrap_loss_scaling
 from rueda.keras.trained import is_first, model_of, sync, team_of
 from rueda.keras.values import as_numpy, broadcast_variables
@@ -237,12 +239,10 @@ class BestModelCheckpoint(SavesOnFirstRank, keras.callbacks.ModelCheckpoint):  #
     """
 
 
-__all__ = [
+__all__ = [  # what Horovod has; tf_keras has the same
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
-    "DiLoCoCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
-    "LocalSGDCallback",
     "MetricAverageCallback",
 ]
