@@ -174,6 +174,7 @@ class Side {
     dynamic_id_ = id.value();
     step(items);
     check(engine_.remove_process_set(id.value()));
+    std::erase_if(prepared_, [&](const auto& one) { return one.second.request.process_set == id.value(); });
   }
 
   [[nodiscard]] bool is_member(const Item& item) const {
