@@ -60,9 +60,10 @@ def rank(mode: str, steps: int, seconds: float, copied_mib: int) -> None:
     if mode == "plain":
         times = make_steps(steps + WARM_UP, seconds, lambda: None)
     else:
-        state: Any = hvd.elastic.NumpyState(step=0, ledger=hvd.elastic.Ledger(1 << 20, 32))
+        kept: Any = {"ledger": hvd.elastic.Ledger(1 << 20, 32)}
         if copied_mib:
-            state = hvd.elastic.NumpyState(step=0, parameters=np.ones(copied_mib << 18, np.float32))
+            kept = {"parameters": np.ones(copied_mib << 18, np.float32)}
+        state: Any = hvd.elastic.NumpyState(step=0, **kept)
 
         def commit() -> None:
             state.step += 1

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../unit/kernels_reference.h"
+#include "mix.h"
 #include "rueda/base/types.h"
 
 namespace rueda::runtime::random_program {
@@ -52,13 +53,6 @@ struct Block {
   std::vector<Item> items;
   uint64_t seed = 0;
 };
-
-inline uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 constexpr size_t kDynamicSet = 2;
 

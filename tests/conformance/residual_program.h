@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "mix.h"
 #include "rueda/base/types.h"
 
 namespace rueda::runtime::residual_program {
@@ -62,13 +63,6 @@ struct Round {
   bool is_other_wire = false, carries = false;
   float factor = 1;
 };
-
-inline uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 // The same on all ranks.
 class Program {

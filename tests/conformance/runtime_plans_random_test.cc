@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine_job.h"
+#include "mix.h"
 
 namespace rueda::runtime::plans_random_test {
 namespace {
@@ -76,13 +77,6 @@ struct Program {
   std::vector<Model> models;
   std::vector<Block> blocks;
 };
-
-uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 // Exponents far apart, so that another order of additions is another result.
 float number(uint64_t random) {

@@ -14,6 +14,7 @@ import pytest
 from harness import PATIENCE, library
 from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
 from robust_attack import Attack
+from robust_support import wait_until
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 LIMIT_S = 60 * PATIENCE
@@ -190,10 +191,7 @@ def test_garbage_at_the_port_for_agents_stops_nobody(stage):
     job = stage("-np", 1, "--min-np", 1, "-H", "localhost:1", end=[2, 50])
     attack = Attack([job.launcher.process.pid], [], 20261129)
     try:
-        deadline = time.monotonic() + 100
-        while sum(attack.kinds.values()) < 300:
-            assert time.monotonic() < deadline, attack.kinds
-            time.sleep(0.05)
+        wait_until(lambda: sum(attack.kinds.values()) >= 300, 100, "enough garbage")
         job.agent("pod-1")
         job.launcher.await_words("host pod-1 joins with 1 slot")
         job.assert_ends_well()

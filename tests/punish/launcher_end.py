@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from history import Commit, history_of, read, resumed
 from job import HERE, MARK, Job, state_of
+from undisturbed import run_job
 
 END_LIMIT_S = 60.0  # twice the --agent-timeout of the job, for agents whose connection does not end
 RESUME_LIMIT_S = 240.0
@@ -48,20 +47,9 @@ def kill_launcher(job: Job) -> Ending:
 def resume(job: Job, step: int) -> list[Commit]:
     """The history of the job up to this checkpoint, and of another job that goes on from there."""
     log = job.plan.folder / "resumed"
-    words = [os.environ.get("RUEDA_BIN", "rueda"), "run", "-np", str(job.plan.ranks), sys.executable]
-    words += [str(HERE / "program.py"), "--log", str(log), "--seed", str(job.plan.seed)]
+    words = [str(HERE / "program.py"), "--log", str(log), "--seed", str(job.plan.seed)]
     words += ["--resume", str(job.checkpoints / f"{step}.npz"), "--steps", str(step + MORE_STEPS)]
-    done = subprocess.run(
-        words,
-        env={**os.environ, "RUEDA_DETERMINISM": "bitwise", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=RESUME_LIMIT_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"resume: {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    run_job("resume", job.plan.ranks, words, RESUME_LIMIT_S)
     return resumed(history_of(read(job.log)), read(log), step)
 
 

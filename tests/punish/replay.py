@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +20,7 @@ from history import (
     read,
     stretches_of,
 )
+from undisturbed import run_job
 
 AGAIN = Path(__file__).resolve().parent / "again.py"
 SAMPLES = 96  # as in program.py
@@ -33,22 +32,9 @@ def replay(stretches: list[Stretch], folder: Path, seed: int) -> list[Commit]:
     wanted, out = folder / "stretches.json", folder / "again.jsonl"
     wanted.write_text(json.dumps([[one.last, one.size] for one in stretches]))
     ranks = max(one.size for one in stretches)
-    command = [os.environ.get("RUEDA_BIN", "rueda"), "run", "-np", str(ranks), sys.executable, str(AGAIN)]
-    command += ["--stretches", str(wanted), "--out", str(out), "--seed", str(seed)]
+    program = [str(AGAIN), "--stretches", str(wanted), "--out", str(out), "--seed", str(seed)]
     # Ranks that are in no set of a long stretch wait for its end.
-    quiet = {"RUEDA_STALL_CHECK_DISABLE": "1", "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **quiet, "RUEDA_DETERMINISM": "bitwise"}
-    done = subprocess.run(
-        command,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"replay: {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    run_job("replay", ranks, program, LIMIT_S, RUEDA_STALL_CHECK_DISABLE="1")
     records = [json.loads(line) for line in out.read_text().splitlines()]
     return [
         Commit(one["step"], 0, one["size"], one["digest"], one["epoch"], tuple(one["used"]))

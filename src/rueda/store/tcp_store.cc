@@ -301,31 +301,29 @@ class TcpStore final : public Store {
   bool is_resting_ = false;  // disconnect() has closed a connection to the relay
 };
 
+Result<std::unique_ptr<Store>> client_of(const TcpSite& site, Result<UniqueFd> dialled, TcpStore::Way way,
+                                         std::unique_ptr<HostRelay> relay = nullptr) {
+  if (!dialled.is_ok()) return dialled.status();
+  return std::unique_ptr<Store>(
+      std::make_unique<TcpStore>(site, std::move(dialled).value(), way, std::move(relay)));
+}
+
 // A client of the relay of this host. kUnavailable: nobody relays.
 Result<std::unique_ptr<Store>> join_relay(const TcpSite& site, std::unique_ptr<HostRelay> relay,
                                           Deadline deadline) {
-  Result<UniqueFd> fd = dial_relay(site, deadline);
-  if (!fd.is_ok()) return fd.status();
-  return std::unique_ptr<Store>(
-      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kRelay, std::move(relay)));
+  return client_of(site, dial_relay(site, deadline), TcpStore::Way::kRelay, std::move(relay));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline,
                                                    HandshakeOutcome& refused) {
-  Result<UniqueFd> fd = dial_once(site, kOwnChannel, deadline, refused);
-  if (!fd.is_ok()) return fd.status();
-  return std::unique_ptr<Store>(
-      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kDirect, nullptr));
+  return client_of(site, dial_once(site, kOwnChannel, deadline, refused), TcpStore::Way::kDirect);
 }
 
 Result<std::unique_ptr<Store>> dial_process_once(const TcpSite& site, Deadline deadline,
                                                  HandshakeOutcome& refused) {
-  Result<UniqueFd> fd = dial_once(site, kOwnChannel, deadline, refused);
-  if (!fd.is_ok()) return fd.status();
-  return std::unique_ptr<Store>(
-      std::make_unique<TcpStore>(site, std::move(fd).value(), TcpStore::Way::kProcess, nullptr));
+  return client_of(site, dial_once(site, kOwnChannel, deadline, refused), TcpStore::Way::kProcess);
 }
 
 Result<std::unique_ptr<Store>> dial_store_of_host(const TcpSite& site, Deadline deadline,
