@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from harness import on_every_rank
+from outer_model import OuterModel
 
 import rueda.jax as hvd
 
@@ -196,6 +197,55 @@ def test_ranks_that_step_alone_agree_after_so_many_steps():
         assert seen == [False, False, True, False, False, True, False]
         if isinstance(exchange.init(params), hvd.local_steps.DiLoCoState):
             assert agreed(states[1].agreed) and agreed(states[1].velocity)
+
+
+@on_every_rank
+def test_fragments_take_turns_and_their_changes_may_travel_during_a_step():
+    parts = [range(0, 4), range(4, 8), range(8, 12)]
+    due = {step: parts[step // 2 % 3 - 1] for step in range(2, 15, 2)}
+    rng = np.random.default_rng(hvd.rank())
+    for overlap, nesterov, compiled in ((False, True, True), (True, True, True), (True, False, False)):
+        outer = {"outer_lr": 0.5, "outer_momentum": 0.25, "nesterov": nesterov}
+        exchange = hvd.DiLoCo(6, **outer, fragments=3, overlap=overlap)
+        params, update = make_params(1), jax.jit(exchange.update) if compiled else exchange.update
+        state, structure = exchange.init(params), jax.tree.structure(params)
+        expected = OuterModel(jax.tree.leaves(params), due, overlap, *outer.values())
+        for _ in range(14):
+            leaves = jax.tree.leaves(params)
+            mine = [leaf + jnp.asarray(rng.normal(size=leaf.shape), jnp.float32) for leaf in leaves]
+            ranks = hvd.allgather_object([np.asarray(leaf) for leaf in mine])
+            params, state = update(structure.unflatten(mine), state)
+            for leaf, one in zip(jax.tree.leaves(params), expected.after(ranks)[hvd.rank()]):
+                np.testing.assert_allclose(leaf, one, rtol=1e-5, atol=1e-5)
+        assert agreed(state.agreed) and agreed(state.velocity)
+    with pytest.raises(ValueError, match="DiLoCo: fragments is 13, but there are 12 parameters"):
+        hvd.DiLoCo(20, fragments=13).init(params)
+    with pytest.raises(ValueError, match="overlap needs every to be at least 2"):
+        hvd.DiLoCo(1, overlap=True)
+
+
+@on_every_rank
+def test_a_rank_computes_while_changes_travel_and_a_copy_of_the_state_goes_on_alike():
+    exchange, params = hvd.DiLoCo(2, overlap=True), make_params(1)
+    state = exchange.init(params)
+    for step in range(2):
+        params = jax.tree.map(lambda leaf: leaf + hvd.rank() + 1.0, params)
+        if step == 1 and hvd.rank() != 0:
+            hvd.barrier()  # rank 0 comes here only if it does not wait for what others send
+        params, state = exchange.update(params, state)
+    if hvd.rank() == 0:
+        hvd.barrier()
+    saved = jax.tree.map(jnp.array, state)
+    after = [exchange.update(params, one) for one in (state, saved)]  # the second starts its sum anew
+    after += [hvd.DiLoCo(2, overlap=True).update(params, saved), jax.jit(exchange.update)(params, saved)]
+    bits = {b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(one)) for one in after[:3]}
+    assert len(bits) == 1 and all(agreed(one[0]) for one in after)
+    assert_close(after[3][0], after[0][0])
+    params, state = exchange.update(*after[0])  # starts the next, which nobody takes
+    other, saved = exchange.init(params), jax.tree.map(jnp.array, state)
+    for _ in range(2):
+        _, other = exchange.update(params, other)
+    assert agreed(exchange.update(params, saved)[0])
 
 
 @on_every_rank

@@ -241,8 +241,7 @@ def test_ranks_that_ask_for_other_ranks_of_p_and_q_are_told_so():
 
 
 @on_every_rank
-def test_ranks_that_ask_for_other_compressors_are_all_told_so():
-    """What top-k gathers never ends then, as the other ranks do not start it."""
+def test_ranks_that_ask_for_other_compressors_are_all_told_so_and_go_on_when_they_ask_alike():
     made = parameters()
     asked = [topk(), hvd.Compression.none, powersgd()][hvd.rank() % 3]
     optimizer = optimizer_of(made, asked)
@@ -252,6 +251,28 @@ def test_ranks_that_ask_for_other_compressors_are_all_told_so():
     assert "ismatched" in str(caught.value)
     if hvd.rank() == 0:
         assert "gradient matrix is compressed by TopK" in str(caught.value)
+    made = parameters()
+    alike = optimizer_of(made, topk())
+    for step in range(3):
+        reduced = reduce(made, alike, gradients(step, ["matrix"]))["matrix"]
+        assert equal_everywhere(reduced)
+        assert torch.count_nonzero(reduced) == 12, "of 120 elements, which all ranks choose alike"
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
+
+
+@on_every_rank
+def test_a_rank_that_changes_its_compressor_is_told_so_too():
+    """What top-k gathers never ends then, as the other ranks do not start it."""
+    made = parameters()
+    optimizer = optimizer_of(made, topk())
+    for step in range(2):
+        reduce(made, optimizer, gradients(step, ["matrix"]))
+    if hvd.rank() != 0:
+        made = parameters()
+        optimizer = optimizer_of(made, hvd.Compression.none)
+    backward(made, gradients(2, ["matrix"]))
+    with pytest.raises(hvd.HorovodInternalError, match="ismatched"):
+        optimizer.synchronize()
     hvd.shutdown()  # ends what is gathered
     hvd.init()
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2

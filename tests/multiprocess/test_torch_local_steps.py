@@ -228,6 +228,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence():
         (diloco, {"every": 9, "fragments": 0}, "fragments is 0"),
         (diloco, {"every": 9, "fragments": 7}, "fragments is 7, but there are 6 parameters .* and 9 steps"),
         (diloco, {"every": 2, "fragments": 3}, "fragments is 3, but .* 2 steps"),
+        (diloco, {"every": 1, "overlap": True}, "DiLoCo: overlap needs every to be at least 2"),
         (diloco, {"every": 2, "outer_lr": 0}, "outer_lr is 0.0 and outer_momentum 0.9"),
         (diloco, {"every": 2, "outer_momentum": 1}, "from 0 to below 1"),
         (diloco, {"every": 2, "compression": "fp16"}, "compression must be one of"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,16 +76,24 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
 
 def _apply(tree: Any, name: str | None, spec: CollectiveSpec) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
+    paths, leaves, rebuild = _sendable(tree, name, spec)
+    return rebuild(_collect(paths, leaves, name, spec)) if leaves else tree
+
+
+def _sendable(
+    tree: Any, name: str | None, spec: CollectiveSpec
+) -> tuple[list[str], list[Any], Callable[[list[Any]], Any]]:
+    """The paths of the leaves, arrays that can be sent for them, and what makes a tree of results."""
     check_name(name)
     with_paths, structure = _flatten(tree)
-    if not with_paths:
-        return tree
     paths = [jax.tree_util.keystr(path) for path, _ in with_paths]
     label = f"{WORDS[spec.what]} of {name or 'an array'}"
     encoded = [_encode(leaf, spec.what, label + path) for path, (_, leaf) in zip(paths, with_paths)]
-    leaves, decoders = [array for array, _ in encoded], [decode for _, decode in encoded]
-    results = _collect(paths, leaves, name, spec)
-    return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
+
+    def rebuild(results: list[Any]) -> Any:
+        return structure.unflatten([decode(result) for (_, decode), result in zip(encoded, results)])
+
+    return paths, [array for array, _ in encoded], rebuild
 
 
 def _collect(paths: list[str], leaves: list[Any], name: str | None, spec: CollectiveSpec) -> list[Any]:
@@ -109,6 +117,10 @@ def exchange(named: list[tuple[str, Any]], prefix: str, spec: CollectiveSpec) ->
 
 
 def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any]) -> list[Any]:
+    return finish_step(spec, _start_eagerly(spec, names, leaves))
+
+
+def _start_eagerly(spec: CollectiveSpec, names: Sequence[str | None], leaves: list[Any]) -> list[int]:
     handles: list[int] = []
     try:
         for name, leaf in zip(names, leaves):
@@ -116,7 +128,7 @@ def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any
     except Exception:
         let_end(handles)  # their names are free again
         raise
-    return finish_step(spec, handles)
+    return handles
 
 
 def allreduce(
@@ -166,21 +178,40 @@ def reduce_gradients(
     return _reduce(tree, name, spec, compression)
 
 
+def start_average(
+    tree: Any, name: str, process_set: ProcessSet, compression: type[Compressor]
+) -> Callable[[], Any]:
+    """Starts an allreduce with Average of concrete arrays. The function waits, and returns the averages."""
+    sent, spec, decode = _compressed(tree, describe(_core.ALLREDUCE, process_set, op=Average), compression)
+    paths, leaves, rebuild = _sendable(sent, name, spec)
+    handles = _start_eagerly(spec, [name + path for path in paths], leaves)
+    return lambda: decode(rebuild([jnp.asarray(result) for result in finish_step(spec, handles)]))
+
+
 def _reduce(tree: Any, name: str | None, spec: CollectiveSpec, compression: type[Compressor]) -> Any:
+    sent, spec, decode = _compressed(tree, spec, compression)
+    return decode(_apply(sent, name, spec))
+
+
+def _compressed(
+    tree: Any, spec: CollectiveSpec, compression: type[Compressor]
+) -> tuple[Any, CollectiveSpec, Callable[[Any], Any]]:
+    """What travels, how, and what makes a tree like the given one of what arrives."""
     if compression is Compression.none:
-        return _apply(tree, name, spec)
+        return tree, spec, lambda reduced: reduced
     check_compression(compression)
     leaves = jax.tree_util.tree_leaves(tree)
     is_plain = jax.default_backend() == "cpu" and all(jnp.result_type(x) == jnp.float32 for x in leaves)
     if wire := wire_of(compression, spec.op, is_plain):
-        return _apply(tree, name, replace(spec, wire=wire))
+        return tree, replace(spec, wire=wire), lambda reduced: reduced
     pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
     structure: Any = jax.tree_util.tree_structure(tree)
-    reduced = _apply(structure.unflatten([array for array, _ in pairs]), name, spec)
-    arrays = jax.tree_util.tree_leaves(reduced)
-    return structure.unflatten(
-        [compression.decompress(array, context) for array, (_, context) in zip(arrays, pairs)]
-    )
+
+    def decode(reduced: Any) -> Any:
+        arrays = zip(jax.tree_util.tree_leaves(reduced), pairs)
+        return structure.unflatten([compression.decompress(array, context) for array, (_, context) in arrays])
+
+    return structure.unflatten([array for array, _ in pairs]), spec, decode
 
 
 def grouped_allreduce(arrays: Any, *arguments: Any, **settings: Any) -> list[Any]:

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rueda.jax.collectives import allreduce
+from rueda import epochs
+from rueda.fragments import Turns
+from rueda.jax.collectives import allreduce, is_traced, start_average
 from rueda.jax.compression import Compression, Compressor
 from rueda.operations import check_compression, set_size
 from rueda.policy import Average, check_every, check_outer
@@ -38,11 +40,14 @@ class LocalSGDState(NamedTuple):
 
 
 class DiLoCoState(NamedTuple):
-    """agreed: the parameters after the last exchange; velocity: the outer momentum. Equal on all ranks."""
+    """agreed: the parameters after the last exchange; velocity: the outer momentum. Equal on all ranks.
+    changes: of this rank, which travel during the next step; None without overlap.
+    """
 
     steps: Any
     agreed: Any
     velocity: Any
+    changes: Any = None
 
 
 def LocalSGD(every: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Exchange:
@@ -74,6 +79,147 @@ def LocalSGD(every: int, name: str | None = None, process_set: ProcessSet = glob
     return Exchange(init, update)
 
 
+class _Outer(NamedTuple):
+    """The outer optimizer, SGD with momentum, on lists of arrays."""
+
+    lr: float
+    momentum: float
+    nesterov: bool
+
+    def step(self, agreed: list[Any], velocity: list[Any], changes: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The next parameters and the next momentum. changes: averaged over ranks."""
+        velocity = [self.momentum * v + c for v, c in zip(velocity, changes)]
+        ahead = [c + self.momentum * v for v, c in zip(velocity, changes)] if self.nesterov else velocity
+        return [a - self.lr * s for a, s in zip(agreed, ahead)], velocity
+
+
+class _UnderWay(NamedTuple):
+    """The average of these arrays was started, in an epoch."""
+
+    changes: list[Any]
+    epoch: int
+    finish: Callable[[], Any]
+
+
+class _Travel:
+    """How changes become averages. Trees keep the paths of all leaves, after which they are named."""
+
+    def __init__(self, name: str, process_set: ProcessSet, compression: type[Compressor]) -> None:
+        self._name, self._process_set, self._compression = name, process_set, compression
+        self._started: dict[int, _UnderWay] = {}  # by the first place
+
+    def average(self, structure: Any, places: list[int], changes: list[Any]) -> list[Any]:
+        """The averages; those of concrete arrays may have been started."""
+        if not is_traced(changes):
+            started, averages = self._take(places)
+            if averages is not None and all(mine is one for mine, one in zip(changes, started)):
+                return averages
+        if set_size(self._process_set, "DiLoCo") == 1:
+            return changes
+        ranks, tree = self._process_set, self._tree(structure, places, changes)
+        averaged = allreduce(tree, self._name, process_set=ranks, compression=self._compression)
+        return jax.tree.leaves(averaged)
+
+    def _take(self, places: list[int]) -> tuple[list[Any], list[Any] | None]:
+        """What was started last, and its averages, if any. Their names are free then."""
+        started = self._started.pop(places[0], None) if places else None
+        if started is None or started.epoch != epochs.current():
+            return [], None
+        return started.changes, started.finish()
+
+    def start(self, structure: Any, places: list[int], changes: list[Any]) -> None:
+        """Starts averaging concrete arrays."""
+        self._take(places)  # of a training that was left there
+        if set_size(self._process_set, "DiLoCo") == 1:
+            return
+        tree = self._tree(structure, places, changes)
+        finish = start_average(tree, self._name, self._process_set, self._compression)
+        self._started[places[0]] = _UnderWay(changes, epochs.current(), lambda: jax.tree.leaves(finish()))
+
+    @staticmethod
+    def _tree(structure: Any, places: list[int], arrays: list[Any]) -> Any:
+        leaves: list[Any] = [None] * structure.num_leaves  # None is no leaf: the others keep their paths
+        for place, array in zip(places, arrays):
+            leaves[place] = array
+        return structure.unflatten(leaves)
+
+
+class _Fragment(NamedTuple):
+    """The leaves of a fragment. changes: of this rank, under way; [] without overlap."""
+
+    params: list[Any]
+    agreed: list[Any]
+    velocity: list[Any]
+    changes: list[Any]
+
+    def lost(self) -> list[Any]:
+        """What this rank's parameters have lost since the last exchange."""
+        return [agreed - mine for agreed, mine in zip(self.agreed, self.params)]
+
+    def after(self, outer: _Outer, averages: list[Any]) -> _Fragment:
+        """The outer step."""
+        agreed, velocity = outer.step(self.agreed, self.velocity, averages)
+        return _Fragment(agreed, agreed, velocity, self.changes)
+
+
+class _DiLoCo:
+    """DiLoCo as functions of pytrees."""
+
+    def __init__(self, turns: Turns, outer: _Outer, travel: _Travel) -> None:
+        self._turns, self._outer, self._travel = turns, outer, travel
+
+    def init(self, params: Any) -> DiLoCoState:
+        """The first state."""
+        self._turns.split(jax.tree.leaves(params))  # refuses too few
+        agreed, zeros = jax.tree.map(jnp.array, params), jax.tree.map(jnp.zeros_like, params)
+        return DiLoCoState(jnp.zeros((), jnp.int32), agreed, zeros, zeros if self._turns.overlap else None)
+
+    def update(self, params: Any, state: DiLoCoState) -> tuple[Any, DiLoCoState]:
+        """The next parameters and the next state."""
+        steps = state.steps + 1
+        structure: Any = jax.tree.structure(params)
+        trees = [jax.tree.leaves(one) for one in (params, state.agreed, state.velocity, state.changes)]
+        is_concrete = not is_traced([steps, *trees[0]])
+        number = int(steps) if is_concrete else steps  # does not wait for the step
+        for place, places in enumerate(self._turns.split(range(structure.num_leaves))):
+            fragment = _Fragment(*([leaves[at] for at in places] if leaves else [] for leaves in trees))
+            for leaves, part in zip(trees, self._exchange(place, number, fragment, (structure, places))):
+                for at, leaf in zip(places, part):
+                    leaves[at] = leaf
+        params, agreed, velocity = (structure.unflatten(leaves) for leaves in trees[:3])
+        changes = structure.unflatten(trees[3]) if self._turns.overlap else None
+        return params, DiLoCoState(steps, agreed, velocity, changes)
+
+    def _exchange(self, place: int, step: Any, fragment: _Fragment, where: tuple[Any, list[int]]) -> Any:
+        def average(changes: list[Any]) -> list[Any]:
+            return self._travel.average(*where, changes)
+
+        def meet(one: _Fragment) -> _Fragment:
+            return one.after(self._outer, average(one.lost()))
+
+        def arrive(one: _Fragment) -> _Fragment:
+            return one.after(self._outer, average(one.changes))
+
+        def leave(one: _Fragment) -> _Fragment:
+            changes = one.lost()
+            if not is_traced(changes):
+                self._travel.start(*where, changes)
+            return one._replace(changes=changes)
+
+        if not self._turns.overlap:
+            return _when(self._turns.is_due(place, step), meet, fragment)
+        fragment = _when(self._turns.is_due(place, step - 1), arrive, fragment)
+        return _when(self._turns.is_due(place, step), leave, fragment)
+
+
+def _when(condition: Any, change: Callable[[_Fragment], _Fragment], fragment: _Fragment) -> _Fragment:
+    """The fragment, changed if the condition holds: a bool, or a value of a program that is traced."""
+    if isinstance(condition, bool):
+        return change(fragment) if condition else fragment
+    changed: _Fragment = jax.lax.cond(condition, change, lambda same: same, fragment)
+    return changed
+
+
 def DiLoCo(
     every: int,
     outer_lr: float = 0.7,
@@ -82,11 +228,17 @@ def DiLoCo(
     name: str | None = None,
     compression: type[Compressor] = Compression.none,
     process_set: ProcessSet = global_process_set,
+    *,
+    fragments: int = 1,
+    overlap: bool = False,
 ) -> Exchange:
     """After each `every` steps, SGD with momentum makes a step with the average of how far ranks have come.
 
     Arguments as for LocalSGD. outer_lr, outer_momentum, nesterov: of the outer optimizer. compression: of
-    what travels. init must see equal parameters on all ranks.
+    what travels. fragments: the leaves are exchanged in so many parts, which take turns. overlap: a part
+    travels during one more step, which is then lost for this part; call update outside jit, because inside
+    the results are the same, but nothing travels before the next call. init must see equal parameters on all
+    ranks.
 
     >>> exchange = hvd.DiLoCo(every=50, compression=hvd.Compression.fp16)
     >>> state = exchange.init(params)
@@ -94,28 +246,8 @@ def DiLoCo(
     """
     check_every("DiLoCo", every)
     check_compression(compression)
-    lr, momentum = check_outer(outer_lr, outer_momentum)
+    outer = _Outer(*check_outer(outer_lr, outer_momentum), nesterov)
+    turns = Turns("DiLoCo", every, fragments, bool(overlap))
     prefix = name if name is not None else f"diloco.{next(_numbers)}"
-
-    def init(params: Any) -> DiLoCoState:
-        agreed = jax.tree.map(jnp.array, params)
-        return DiLoCoState(jnp.zeros((), jnp.int32), agreed, jax.tree.map(jnp.zeros_like, params))
-
-    def meet(params: Any, agreed: Any, velocity: Any) -> Any:
-        change = jax.tree.map(jnp.subtract, agreed, params)
-        if set_size(process_set, "DiLoCo") > 1:
-            change = allreduce(change, prefix, Average, process_set=process_set, compression=compression)
-        velocity = jax.tree.map(lambda v, c: momentum * v + c, velocity, change)
-        ahead = jax.tree.map(lambda v, c: c + momentum * v, velocity, change) if nesterov else velocity
-        agreed = jax.tree.map(lambda a, s: a - lr * s, agreed, ahead)
-        return agreed, agreed, velocity
-
-    def update(params: Any, state: DiLoCoState) -> tuple[Any, DiLoCoState]:
-        steps = state.steps + 1
-        parts = (params, state.agreed, state.velocity)
-        params, agreed, velocity = jax.lax.cond(
-            steps % every == 0, lambda one: meet(*one), lambda one: one, parts
-        )
-        return params, DiLoCoState(steps, agreed, velocity)
-
-    return Exchange(init, update)
+    parts = _DiLoCo(turns, outer, _Travel(prefix, process_set, compression))
+    return Exchange(parts.init, parts.update)

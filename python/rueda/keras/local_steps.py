@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from rueda import _core
+from rueda import _core, epochs
 from rueda import numpy as host
+from rueda.fragments import Turns
 from rueda.keras.backends import Compression, check_choice, check_types
 from rueda.keras.optimizer import process_set_of, reduces
 from rueda.keras.trained import model_of, sync
@@ -85,21 +86,53 @@ class LocalSGDCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._batches % self.every != 0:
             self._meet()
 
-    def _meet(self) -> None:
+    def _meet(self, *what: Any) -> None:
         if self._process_set.included() is False or self._process_set.size() == 1:
             return
         model = model_of(self)
         sync(model)
-        self._exchange(model)
+        self._exchange(model, *what)
 
     def _exchange(self, model: Any) -> None:
         self._average(_floats(model.variables))
 
     def _average(self, variables: Sequence[Any]) -> None:
-        values = [as_numpy(variable) for variable in variables]
-        averaged = host.grouped_allreduce(values, "local_sgd", process_set=self._process_set)
-        for variable, value in zip(variables, averaged):
-            variable.assign(value)
+        averages = Averages("local_sgd", variables)
+        averages.start(_core.WIRE_DEFAULT, self._process_set)
+        averages.apply()
+
+
+class Averages:
+    """Values that are averaged together under one name."""
+
+    def __init__(self, name: str, variables: Sequence[Any]) -> None:
+        self._name, self._variables = name, variables
+        self._handle: int | None = None  # of what is under way
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._handle is not None
+
+    def start(self, wire: int, process_set: ProcessSet) -> None:
+        """Starts averaging what travels of this rank's values. wire: how, between hosts."""
+        if not self._variables:
+            return
+        values = self._outgoing([as_numpy(variable) for variable in self._variables])
+        with sent_as(wire):
+            self._handle = host.grouped_allreduce_async(values, self._name, process_set=process_set)
+
+    def apply(self) -> None:
+        """Waits for the averages, and gives the variables their next values."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            for variable, value in zip(self._variables, self._next(host.synchronize(handle))):
+                variable.assign(value)
+
+    def _outgoing(self, values: list[Array]) -> list[Array]:
+        return values
+
+    def _next(self, averages: list[Array]) -> list[Array]:
+        return averages
 
 
 class OuterStep:
@@ -135,14 +168,31 @@ class OuterStep:
         return self.agreed
 
 
+class Fragment(Averages):
+    """Weights of which the changes are averaged, for an outer optimizer. It begins with them."""
+
+    def __init__(self, name: str, variables: Sequence[Any], outer: OuterStep) -> None:
+        super().__init__(name, variables)
+        self._outer = outer
+        outer.begin([as_numpy(variable) for variable in variables])
+
+    def _outgoing(self, values: list[Array]) -> list[Array]:
+        return self._outer.changes(values)
+
+    def _next(self, averages: list[Array]) -> list[Array]:
+        return self._outer.step(averages)
+
+
 class DiLoCoCallback(LocalSGDCallback):
     """SGD with momentum makes a step with the average of how far the ranks have come.
 
     After each `every` batches, and at the end of each epoch; from Douillard et al., "DiLoCo" (2023). As
     LocalSGDCallback, which averages what is not trained here too. The first batch ends with an average of all
     weights, from which the exchanges go on. outer_lr, outer_momentum, nesterov: of the outer optimizer.
-    compression: of the changes that travel between hosts, one of hvd.Compression. Saved models have nothing
-    of it: a training that is resumed begins with an outer momentum of 0.
+    compression: of the changes that travel between hosts, one of hvd.Compression. fragments: the weights are
+    exchanged in so many parts, which take turns. overlap: a part travels during one more batch, whose step is
+    then lost for this part; not at the end of an epoch. Saved models have nothing of it: a training that is
+    resumed begins with an outer momentum of 0.
 
     >>> model.fit(x, y, callbacks=[start, hvd.callbacks.DiLoCoCallback(every=50)])
     """
@@ -155,34 +205,65 @@ class DiLoCoCallback(LocalSGDCallback):
         nesterov: bool = True,
         compression: str = Compression.none,
         process_set: ProcessSet = global_process_set,
+        *,
+        fragments: int = 1,
+        overlap: bool = False,
     ) -> None:
         super().__init__(every, process_set)
         check_choice(compression)
         if not isinstance(compression, str):
             raise ValueError(BY_NAME.format(given=compression))
         self._compression = compression
-        self._outer = OuterStep(*check_outer(outer_lr, outer_momentum), nesterov)
-        self._has_begun = False
+        self._outer = (*check_outer(outer_lr, outer_momentum), nesterov)
+        self._turns = Turns(type(self).__name__, every, fragments, bool(overlap))
+        self._fragments: list[Fragment] = []  # none until the first batch has ended
+        self._others = Averages("local_sgd", [])  # weights that are not trained
+        self._agreed: list[int] = []  # after how many batches each began its last exchange
+        self._epoch = 0  # in which the outer optimizer began
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """After another init, whose ranks may be others, the outer optimizer begins anew."""
+        if self._fragments and self._epoch != epochs.current():
+            self._fragments, self._agreed = [], []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Exchanges, if it is time. The first batch begins the outer optimizer, and is not counted."""
-        if self._has_begun or self._process_set.size() == 1:
-            super().on_train_batch_end(batch, logs)
-        else:
-            self._meet()
+        """Exchanges what is due. The first batch begins the outer optimizer, and is not counted."""
+        if self._fragments or self._process_set.size() == 1:
+            self._batches += 1
+        places = range(len(self._fragments))
+        due = [place for place in places if self._turns.is_due(place, self._batches)]
+        if due or not self._fragments or any(fragment.is_under_way for fragment in self._fragments):
+            self._meet(due, self._turns.overlap)
 
-    def _exchange(self, model: Any) -> None:
-        trained = _floats(model.trainable_variables)
-        if not self._has_begun:
-            check_types(self._compression, trained)
-            self._average(_floats(model.variables))
-            self._outer.begin([as_numpy(variable) for variable in trained])
-            self._has_begun = True
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Exchanges what has changed since its last exchange, so that all ranks have one model."""
+        if self._fragments:
+            self._meet([place for place, batches in enumerate(self._agreed) if batches != self._batches])
+
+    def _exchange(self, model: Any, due: Sequence[int] = (), overlap: bool = False) -> None:
+        if not self._fragments:
+            self._begin(model)
             return
-        changes = self._outer.changes([as_numpy(variable) for variable in trained])
-        with sent_as(_WIRES[self._compression]):
-            averaged = host.grouped_allreduce(changes, "diloco", process_set=self._process_set)
-        for variable, value in zip(trained, self._outer.step(averaged)):
-            variable.assign(value)
+        self._apply()
+        for place in due:
+            self._fragments[place].start(_WIRES[self._compression], self._process_set)
+            self._agreed[place] = self._batches
+        if due and due[-1] == len(self._fragments) - 1:
+            self._others.start(_core.WIRE_DEFAULT, self._process_set)
+        if not overlap:
+            self._apply()
+
+    def _begin(self, model: Any) -> None:
+        trained, everything = _floats(model.trainable_variables), _floats(model.variables)
+        check_types(self._compression, trained)
+        parts = self._turns.split(trained)
+        self._average(everything)
+        names = ["diloco"] if len(parts) == 1 else [f"diloco.{place}" for place in range(len(parts))]
+        self._fragments = [Fragment(name, part, OuterStep(*self._outer)) for name, part in zip(names, parts)]
         are_trained = {id(variable) for variable in trained}
-        self._average([one for one in _floats(model.variables) if id(one) not in are_trained])
+        self._others = Averages("local_sgd", [one for one in everything if id(one) not in are_trained])
+        self._agreed, self._epoch = [self._batches] * len(parts), epochs.current()
+
+    def _apply(self) -> None:
+        for one in (*self._fragments, self._others):
+            one.apply()

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from rueda.fragments import Turns
 from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
 from rueda.operations import check_compression, sent_as
-from rueda.policy import Average, check_count, check_outer, split_evenly
+from rueda.policy import Average, check_outer
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.arguments import check_wire
 from rueda.torch.compression import Compression, Compressor, wire_type
@@ -30,10 +31,6 @@ from rueda.torch.tensors import in_order_of
 
 PREFIX = "diloco."  # of the names of changes that travel
 ADDED_LATE = "DiLoCo takes no parameters after it was made, because its fragments are fixed; make a new one."
-TOO_MANY = (
-    "DiLoCo: fragments is {fragments}, but there are {count} parameters that are trained and {every} steps "
-    "from one exchange to the next; each fragment needs a parameter and a step of its own."
-)
 OTHER_FRAGMENTS = (
     "The loaded state is of {theirs} fragments, but this DiLoCo has {mine}; give fragments={theirs}."
 )
@@ -134,12 +131,7 @@ def _copied(outer: dict[str, Any]) -> dict[str, Any]:
 class _DiLoCoMixin(LocalStepsMixin):
     _fragments: list[Fragment]
     _compression: type[Compressor]
-    _overlaps: bool
-
-    def _is_due(self, place: int, number: int) -> bool:
-        """The fragments share the steps evenly; the last is exchanged after `every` steps."""
-        every = self._rhythm.every
-        return number % every == (place + 1) * every // len(self._fragments) % every
+    _turns: Turns
 
     def _before_local_step(self) -> None:
         for fragment in self._fragments:
@@ -147,9 +139,9 @@ class _DiLoCoMixin(LocalStepsMixin):
 
     def _after_local_step(self, number: int) -> None:
         self._apply_what_is_under_way()
-        due = [one for place, one in enumerate(self._fragments) if self._is_due(place, number)]
+        due = [one for place, one in enumerate(self._fragments) if self._turns.is_due(place, number)]
         self._start(due)
-        if not self._overlaps:
+        if not self._turns.overlap:
             self._apply_what_is_under_way()
 
     def _start(self, fragments: list[Fragment]) -> None:
@@ -236,7 +228,7 @@ def DiLoCo(
     rhythm = Rhythm(every, warmup_steps, process_set, local_set, backward_passes_per_step)
     check_rhythm("DiLoCo", optimizer, rhythm)
     check_compression(compression)
-    check_count("DiLoCo", "fragments", fragments, 1, "the parameters are exchanged in so many parts")
+    turns = Turns("DiLoCo", every, fragments, bool(overlap))
     lr, momentum = check_outer(outer_lr, outer_momentum)
     # torch takes Nesterov's form only with momentum; without it, it is the same.
     outer = {"lr": lr, "momentum": momentum, "nesterov": bool(nesterov) and momentum > 0}
@@ -244,11 +236,9 @@ def DiLoCo(
     names = name_parameters(optimizer, named_parameters)
     check_wire(compression, Average, names)
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    if fragments > min(every, len(trained)):
-        raise ValueError(TOO_MANY.format(fragments=fragments, count=len(trained), every=every))
+    parts = turns.split([(names[parameter], parameter) for parameter in trained])
     wrapped = rewrap(optimizer, _DiLoCoMixin)
     wrapped._attach_rhythm(rhythm, names)
-    wrapped._compression, wrapped._overlaps = compression, bool(overlap)
-    named = [(names[parameter], parameter) for parameter in trained]
-    wrapped._fragments = [Fragment(list(part), outer) for part in split_evenly(named, fragments)]
+    wrapped._compression, wrapped._turns = compression, turns
+    wrapped._fragments = [Fragment(part, outer) for part in parts]
     return wrapped

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rueda import epochs
 from rueda.compression import Exchange, Team
 from rueda.compression_choices import check_ratio, elements_sent, why_not_largest
 from rueda.torch.error_feedback import ErrorFeedback, Outcome
@@ -35,6 +36,7 @@ class TopK(ErrorFeedback):
         grad_scaler: Any = None,
     ) -> None:
         self._ratio = check_ratio(ratio)
+        self._greeted: set[tuple[int, str]] = set()  # epochs and gradients in which all ranks used TopK
         super().__init__(error_feedback, min_elements, start_after, grad_scaler)
 
     def __repr__(self) -> str:
@@ -52,9 +54,16 @@ class TopK(ErrorFeedback):
         unsent[indices] = 0
         width = torch.int32 if unsent.numel() <= LARGEST_INT32 else torch.int64
         tensors = [("topk.indices", indices.to(width)[None]), ("topk.values", values[None])]
-        # Where other ranks sum this gradient, or P of PowerSGD, the shapes differ, and all are told so.
+        # Where other ranks sum this gradient, or P of PowerSGD, the shapes differ, and all are told so. At
+        # first before anything is gathered, because what some ranks alone gather does not end.
         greeting = [("", values.new_zeros(1))]
-        _, all_indices, all_values = yield Exchange(tensors, is_gathered=True, beside=greeting)
+        me = (epochs.current(), name)
+        if me in self._greeted:
+            _, all_indices, all_values = yield Exchange(tensors, is_gathered=True, beside=greeting)
+        else:
+            yield Exchange(greeting)
+            self._greeted.add(me)
+            all_indices, all_values = yield Exchange(tensors, is_gathered=True)
         total = torch.zeros_like(unsent)
         # One rank after the other: within one, no index recurs, so the order of additions is fixed.
         for row, numbers in zip(all_indices, all_values):
