@@ -18,11 +18,11 @@ from compressing import (
     step_of_powersgd,
 )
 from harness import on_every_rank
-from worlds import WORLDS, name_of
+from worlds import in_two_worlds
 
 import rueda.torch as hvd
 
-pytestmark = pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2], WORLDS[4]], indirect=True, ids=name_of)
+pytestmark = in_two_worlds
 
 COMPRESSORS = {
     "powersgd": lambda **options: hvd.PowerSGD(rank=2, **{"min_elements": 0, **options}),

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "../sanitizers.h"
 #include "backend_fake_mesh.h"
 #include "wire_reference.h"
 
@@ -223,7 +224,8 @@ void run_program(uint64_t seed) {
 }
 
 TEST(EncodedCalls, RandomProgramsGiveTheBitsAndTheResidualsOfAModelInOneProcess) {
-  for (uint64_t seed = 0; seed < 400; ++seed) {
+  const uint64_t programs = RUEDA_UNDER_ASAN ? 60 : 400;
+  for (uint64_t seed = 0; seed < programs; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     run_program(seed);
     if (testing::Test::HasFailure()) return;

@@ -25,13 +25,14 @@ void count_allocation() {
 }  // namespace rueda
 
 #if RUEDA_COUNTS_ALLOCATIONS
-void* operator new(size_t bytes) {
+// Not inlined: GCC would see free() called on what operator new has returned, and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   rueda::count_allocation();
   if (void* const made = std::malloc(bytes > 0 ? bytes : 1)) return made;
   std::abort();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 #endif
 
 namespace rueda::runtime::prepared_test {
