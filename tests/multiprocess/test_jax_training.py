@@ -246,6 +246,11 @@ def test_a_rank_computes_while_changes_travel_and_a_copy_of_the_state_goes_on_al
     for _ in range(2):
         _, other = exchange.update(params, other)
     assert agreed(exchange.update(params, saved)[0])
+    state = exchange.init(params)
+    for _ in range(2):
+        params, state = exchange.update(jax.tree.map(lambda leaf: leaf + hvd.rank(), params), state)
+    copied = jax.tree.map(jnp.array, state) if hvd.rank() == 0 else state
+    assert agreed(exchange.update(params, copied)[0]), "one rank alone has copied its state"
 
 
 @on_every_rank

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rueda import epochs
 from rueda.fragments import Turns
@@ -93,6 +94,11 @@ class _Outer(NamedTuple):
         return [a - self.lr * s for a, s in zip(agreed, ahead)], velocity
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether an array is the other one, or a copy of it, as from a checkpoint of one rank alone."""
+    return one is other or np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
 class _UnderWay(NamedTuple):
     """The average of these arrays was started, in an epoch."""
 
@@ -112,7 +118,7 @@ class _Travel:
         """The averages; those of concrete arrays may have been started."""
         if not is_traced(changes):
             started, averages = self._take(places)
-            if averages is not None and all(mine is one for mine, one in zip(changes, started)):
+            if averages is not None and all(_is_same(mine, one) for mine, one in zip(changes, started)):
                 return averages
         if set_size(self._process_set, "DiLoCo") == 1:
             return changes
@@ -130,7 +136,7 @@ class _Travel:
     def start(self, structure: Any, places: list[int], changes: list[Any]) -> None:
         """Starts averaging concrete arrays."""
         self._take(places)  # of a training that was left there
-        if set_size(self._process_set, "DiLoCo") == 1:
+        if not places or set_size(self._process_set, "DiLoCo") == 1:
             return
         tree = self._tree(structure, places, changes)
         finish = start_average(tree, self._name, self._process_set, self._compression)

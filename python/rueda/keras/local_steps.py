@@ -218,7 +218,7 @@ class DiLoCoCallback(LocalSGDCallback):
         self._turns = Turns(type(self).__name__, every, fragments, bool(overlap))
         self._fragments: list[Fragment] = []  # none until the first batch has ended
         self._others = Averages("local_sgd", [])  # weights that are not trained
-        self._agreed: list[int] = []  # after how many batches each began its last exchange
+        self._agreed: list[int] = []  # after how many batches all ranks had the same of each
         self._epoch = 0  # in which the outer optimizer began
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -238,16 +238,18 @@ class DiLoCoCallback(LocalSGDCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Exchanges what has changed since its last exchange, so that all ranks have one model."""
         if self._fragments:
-            self._meet([place for place, batches in enumerate(self._agreed) if batches != self._batches])
+            self._meet()
 
-    def _exchange(self, model: Any, due: Sequence[int] = (), overlap: bool = False) -> None:
+    def _exchange(self, model: Any, due: Sequence[int] | None = None, overlap: bool = False) -> None:
+        """due: None: all that has changed."""
         if not self._fragments:
             self._begin(model)
             return
         self._apply()
+        if due is None:
+            due = [place for place, batches in enumerate(self._agreed) if batches != self._batches]
         for place in due:
             self._fragments[place].start(_WIRES[self._compression], self._process_set)
-            self._agreed[place] = self._batches
         if due and due[-1] == len(self._fragments) - 1:
             self._others.start(_core.WIRE_DEFAULT, self._process_set)
         if not overlap:
@@ -265,5 +267,8 @@ class DiLoCoCallback(LocalSGDCallback):
         self._agreed, self._epoch = [self._batches] * len(parts), epochs.current()
 
     def _apply(self) -> None:
-        for one in (*self._fragments, self._others):
-            one.apply()
+        for place, fragment in enumerate(self._fragments):
+            if fragment.is_under_way:
+                fragment.apply()
+                self._agreed[place] = self._batches
+        self._others.apply()
