@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from typing import Dict
+from typing import Any, Dict, List
 
 import pytest
 from harness import QUIET_TENSORFLOW, World
@@ -28,3 +28,14 @@ def world(request: pytest.FixtureRequest, keras_worlds: Dict[str, World]) -> Wor
     if request.param not in keras_worlds:
         keras_worlds[request.param] = ForkedWorld(2, "shm,tcp", imports=imports_of(request.param))
     return keras_worlds[request.param]
+
+
+def fit(model: Any, callbacks: List[Any], batches: int = 4, epochs: int = 1, **options: Any) -> Any:
+    """A training on the same sample again and again, another one on each rank."""
+    import numpy as np
+
+    import rueda.keras as hvd
+
+    x = np.full((batches * 2, 4), hvd.rank() + 1.0, "float32")
+    y = np.zeros((batches * 2, 1), "float32")
+    return model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks, **options)

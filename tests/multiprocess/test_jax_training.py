@@ -63,9 +63,16 @@ def train_with_losses(optimizer, params, xs, ys, value_and_grad=None):
     return params, jnp.stack(losses)
 
 
+def bits_of(tree):
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+
+
+def agreed(tree):
+    return len(set(hvd.allgather_object(bits_of(tree)))) == 1
+
+
 def assert_same_everywhere(params):
-    bits = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
-    assert len(set(hvd.allgather_object(bits))) == 1
+    assert agreed(params)
 
 
 def assert_close(ours, alone, rtol=1e-4):
@@ -177,11 +184,6 @@ def step_alone(exchange, optimizer):
     return step
 
 
-def agreed(params):
-    bits = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
-    return len(set(hvd.allgather_object(bits))) == 1
-
-
 @on_every_rank
 def test_ranks_that_step_alone_agree_after_so_many_steps():
     xs, ys = batches(7)
@@ -238,8 +240,7 @@ def test_a_rank_computes_while_changes_travel_and_a_copy_of_the_state_goes_on_al
     saved = jax.tree.map(jnp.array, state)
     after = [exchange.update(params, one) for one in (state, saved)]  # the second starts its sum anew
     after += [hvd.DiLoCo(2, overlap=True).update(params, saved), jax.jit(exchange.update)(params, saved)]
-    bits = {b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(one)) for one in after[:3]}
-    assert len(bits) == 1 and all(agreed(one[0]) for one in after)
+    assert len({bits_of(one) for one in after[:3]}) == 1 and all(agreed(one[0]) for one in after)
     assert_close(after[3][0], after[0][0])
     params, state = exchange.update(*after[0])  # starts the next, which nobody takes
     other, saved = exchange.init(params), jax.tree.map(jnp.array, state)
@@ -264,8 +265,7 @@ def test_teams_average_in_each_step_and_exchange_after_several():
     step, seen = step_alone(exchange, optimizer), []
     for number in range(6):
         params, states = step(params, states, xs[number, hvd.rank()], ys[number, hvd.rank()])
-        bits = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))
-        seen.append(len(set(hvd.allgather_object((team, bits)))) == len(teams))
+        seen.append(len(set(hvd.allgather_object((team, bits_of(params))))) == len(teams))
         assert agreed(params) == (number % 3 == 2)
     assert all(seen), "each team has one model at any time"
     for one in teams:

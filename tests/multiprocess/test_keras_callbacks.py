@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from harness import on_every_rank
+from keras_worlds import fit
 
 import rueda.keras as hvd
 
@@ -26,12 +27,6 @@ def make_model(seed=1, is_built=True, rate=0.4, width=3, **settings):
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.5), **settings)
     model.compile(optimizer=optimizer, loss="mse")
     return model
-
-
-def fit(model, callbacks, batches=4, epochs=1, **options):
-    x = np.full((batches * 2, 4), hvd.rank() + 1.0, "float32")
-    y = np.zeros((batches * 2, 1), "float32")
-    return model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks, **options)
 
 
 class Rates(keras.callbacks.Callback):

@@ -9,17 +9,12 @@ import keras
 import numpy as np
 import pytest
 from harness import on_every_rank
+from keras_worlds import fit
 from outer_model import OuterModel
 
 import rueda.keras as hvd
 
 world = keras_worlds.world
-
-
-def fit(model, callbacks, batches=4, epochs=1):
-    x = np.full((batches * 2, 4), hvd.rank() + 1.0, "float32")
-    y = np.zeros((batches * 2, 1), "float32")
-    return model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks)
 
 
 def make_plain(seed=1):
@@ -43,6 +38,11 @@ def weights_of(model):
     return [np.array(value) for value in model.get_weights()]
 
 
+def is_one_model(model):
+    values = b"".join(value.tobytes() for value in weights_of(model))
+    return len(set(hvd.allgather_object(values))) == 1
+
+
 class Agreement(keras.callbacks.Callback):
     """After which batches all ranks have the same weights."""
 
@@ -51,8 +51,7 @@ class Agreement(keras.callbacks.Callback):
         self.seen = ""
 
     def on_train_batch_end(self, batch, logs=None):
-        own = b"".join(value.tobytes() for value in weights_of(self.model))
-        self.seen += "=" if len(set(hvd.allgather_object(own))) == 1 else "."
+        self.seen += "=" if is_one_model(self.model) else "."
 
 
 @on_every_rank
@@ -111,11 +110,6 @@ def check_weights(before, after, due, overlap, outer):
     for batch in range(1, len(before.seen)):
         for mine, one in zip(after.seen[batch][hvd.rank()], expected.after(before.seen[batch])[hvd.rank()]):
             np.testing.assert_allclose(mine, one, rtol=1e-5, atol=1e-6)
-
-
-def is_one_model(model):
-    values = b"".join(value.tobytes() for value in weights_of(model))
-    return len(set(hvd.allgather_object(values))) == 1
 
 
 @on_every_rank

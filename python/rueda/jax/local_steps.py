@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rueda import epochs
-from rueda.fragments import Turns
+from rueda.diloco import OuterOptimizer, Turns
 from rueda.jax.collectives import allreduce, is_traced, start_average
 from rueda.jax.compression import Compression, Compressor
 from rueda.operations import check_compression, set_size
@@ -78,20 +78,6 @@ def LocalSGD(every: int, name: str | None = None, process_set: ProcessSet = glob
         return jax.lax.cond(steps % every == 0, average, lambda tree: tree, params), LocalSGDState(steps)
 
     return Exchange(init, update)
-
-
-class _Outer(NamedTuple):
-    """The outer optimizer, SGD with momentum, on lists of arrays."""
-
-    lr: float
-    momentum: float
-    nesterov: bool
-
-    def step(self, agreed: list[Any], velocity: list[Any], changes: list[Any]) -> tuple[list[Any], list[Any]]:
-        """The next parameters and the next momentum. changes: averaged over ranks."""
-        velocity = [self.momentum * v + c for v, c in zip(velocity, changes)]
-        ahead = [c + self.momentum * v for v, c in zip(velocity, changes)] if self.nesterov else velocity
-        return [a - self.lr * s for a, s in zip(agreed, ahead)], velocity
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -162,7 +148,7 @@ class _Fragment(NamedTuple):
         """What this rank's parameters have lost since the last exchange."""
         return [agreed - mine for agreed, mine in zip(self.agreed, self.params)]
 
-    def after(self, outer: _Outer, averages: list[Any]) -> _Fragment:
+    def after(self, outer: OuterOptimizer, averages: list[Any]) -> _Fragment:
         """The outer step."""
         agreed, velocity = outer.step(self.agreed, self.velocity, averages)
         return _Fragment(agreed, agreed, velocity, self.changes)
@@ -171,7 +157,7 @@ class _Fragment(NamedTuple):
 class _DiLoCo:
     """DiLoCo as functions of pytrees."""
 
-    def __init__(self, turns: Turns, outer: _Outer, travel: _Travel) -> None:
+    def __init__(self, turns: Turns, outer: OuterOptimizer, travel: _Travel) -> None:
         self._turns, self._outer, self._travel = turns, outer, travel
 
     def init(self, params: Any) -> DiLoCoState:
@@ -252,7 +238,7 @@ def DiLoCo(
     """
     check_every("DiLoCo", every)
     check_compression(compression)
-    outer = _Outer(*check_outer(outer_lr, outer_momentum), nesterov)
+    outer = OuterOptimizer(*check_outer(outer_lr, outer_momentum), nesterov)
     turns = Turns("DiLoCo", every, fragments, bool(overlap))
     prefix = name if name is not None else f"diloco.{next(_numbers)}"
     parts = _DiLoCo(turns, outer, _Travel(prefix, process_set, compression))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rueda import _core, epochs
 from rueda import numpy as host
-from rueda.fragments import Turns
+from rueda.diloco import OuterOptimizer, Turns
 from rueda.keras.backends import Compression, check_choice, check_types
 from rueda.keras.optimizer import process_set_of, reduces
 from rueda.keras.trained import model_of, sync
@@ -135,52 +135,27 @@ class Averages:
         return averages
 
 
-class OuterStep:
-    """SGD with momentum on the average of how far ranks have come, in float32 or float64."""
-
-    def __init__(self, lr: float, momentum: float, nesterov: bool) -> None:
-        self._lr, self._momentum, self._nesterov = lr, momentum, nesterov
-        self.agreed: list[Array] = []  # the weights after the last step
-        self._velocity: list[Array] = []
-
-    def begin(self, weights: Sequence[Array]) -> None:
-        """Starts from these weights, which all ranks have."""
-        self.agreed = [self._wide(value).copy() for value in weights]
-        self._velocity = [np.zeros_like(value) for value in self.agreed]
-
-    @staticmethod
-    def _wide(value: Array) -> Array:
-        return value if value.dtype == np.float64 else value.astype(np.float32)
-
-    def changes(self, weights: Sequence[Array]) -> list[Array]:
-        """What this rank's weights have lost since the last step."""
-        return [agreed - self._wide(value) for agreed, value in zip(self.agreed, weights)]
-
-    def step(self, changes: Sequence[Array]) -> list[Array]:
-        """The next weights, in new arrays: a framework may keep the last. changes: averaged over ranks."""
-        self._velocity = [
-            self._momentum * velocity + change for velocity, change in zip(self._velocity, changes)
-        ]
-        ahead = self._velocity
-        if self._nesterov:
-            ahead = [change + self._momentum * one for one, change in zip(self._velocity, changes)]
-        self.agreed = [agreed - self._lr * one for agreed, one in zip(self.agreed, ahead)]
-        return self.agreed
+def _wide(value: Array) -> Array:
+    return value if value.dtype == np.float64 else value.astype(np.float32)
 
 
 class Fragment(Averages):
-    """Weights of which the changes are averaged, for an outer optimizer. It begins with them."""
+    """Weights of which the changes are averaged, for an outer optimizer in float32 or float64. It begins with
+    these weights, which all ranks have.
+    """
 
-    def __init__(self, name: str, variables: Sequence[Any], outer: OuterStep) -> None:
+    def __init__(self, name: str, variables: Sequence[Any], outer: OuterOptimizer) -> None:
         super().__init__(name, variables)
         self._outer = outer
-        outer.begin([as_numpy(variable) for variable in variables])
+        self._agreed = [_wide(as_numpy(variable)).copy() for variable in variables]
+        self._velocity = [np.zeros_like(value) for value in self._agreed]
 
     def _outgoing(self, values: list[Array]) -> list[Array]:
-        return self._outer.changes(values)
+        return [agreed - _wide(value) for agreed, value in zip(self._agreed, values)]
 
     def _next(self, averages: list[Array]) -> list[Array]:
-        return self._outer.step(averages)
+        self._agreed, self._velocity = self._outer.step(self._agreed, self._velocity, averages)
+        return self._agreed  # new arrays: a framework may keep them
 
 
 class DiLoCoCallback(LocalSGDCallback):
@@ -214,7 +189,7 @@ class DiLoCoCallback(LocalSGDCallback):
         if not isinstance(compression, str):
             raise ValueError(BY_NAME.format(given=compression))
         self._compression = compression
-        self._outer = (*check_outer(outer_lr, outer_momentum), nesterov)
+        self._outer = OuterOptimizer(*check_outer(outer_lr, outer_momentum), nesterov)
         self._turns = Turns(type(self).__name__, every, fragments, bool(overlap))
         self._fragments: list[Fragment] = []  # none until the first batch has ended
         self._others = Averages("local_sgd", [])  # weights that are not trained
@@ -261,7 +236,7 @@ class DiLoCoCallback(LocalSGDCallback):
         parts = self._turns.split(trained)
         self._average(everything)
         names = ["diloco"] if len(parts) == 1 else [f"diloco.{place}" for place in range(len(parts))]
-        self._fragments = [Fragment(name, part, OuterStep(*self._outer)) for name, part in zip(names, parts)]
+        self._fragments = [Fragment(name, part, self._outer) for name, part in zip(names, parts)]
         are_trained = {id(variable) for variable in trained}
         self._others = Averages("local_sgd", [one for one in everything if id(one) not in are_trained])
         self._agreed, self._epoch = [self._batches] * len(parts), epochs.current()

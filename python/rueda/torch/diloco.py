@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rueda.fragments import Turns
+from rueda.diloco import Turns
 from rueda.in_flight import of_handle, settle_all, start_all
 from rueda.open_operations import InFlight
 from rueda.operations import check_compression, sent_as

@@ -36,7 +36,7 @@ class TopK(ErrorFeedback):
         grad_scaler: Any = None,
     ) -> None:
         self._ratio = check_ratio(ratio)
-        self._greeted: set[tuple[int, str]] = set()  # epochs and gradients in which all ranks used TopK
+        self._greeted: dict[str, int] = {}  # by gradient: the last epoch in which all ranks used TopK
         super().__init__(error_feedback, min_elements, start_after, grad_scaler)
 
     def __repr__(self) -> str:
@@ -57,12 +57,11 @@ class TopK(ErrorFeedback):
         # Where other ranks sum this gradient, or P of PowerSGD, the shapes differ, and all are told so. At
         # first before anything is gathered, because what some ranks alone gather does not end.
         greeting = [("", values.new_zeros(1))]
-        me = (epochs.current(), name)
-        if me in self._greeted:
+        if self._greeted.get(name) == epochs.current():
             _, all_indices, all_values = yield Exchange(tensors, is_gathered=True, beside=greeting)
         else:
             yield Exchange(greeting)
-            self._greeted.add(me)
+            self._greeted[name] = epochs.current()
             all_indices, all_values = yield Exchange(tensors, is_gathered=True)
         total = torch.zeros_like(unsent)
         # One rank after the other: within one, no index recurs, so the order of additions is fixed.

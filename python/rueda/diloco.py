@@ -1,10 +1,13 @@
-"""Fragments of DiLoCo: parts of the parameters that are exchanged in turns. Which, and when; pure."""
+"""What DiLoCo is in every front end: fragments that are exchanged in turns, and the outer optimizer. Pure.
+
+PyTorch uses its own SGD as the outer optimizer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rueda.policy import check_count, split_evenly
 
@@ -51,3 +54,19 @@ class Turns:
         The fragments share the steps evenly; the last is exchanged after `every` steps.
         """
         return (step > 0) & (step % self.every == (place + 1) * self.every // self.fragments % self.every)
+
+
+class OuterOptimizer(NamedTuple):
+    """SGD with momentum on lists of arrays, of numpy or of JAX. See policy.check_outer."""
+
+    lr: float
+    momentum: float
+    nesterov: bool
+
+    def step(
+        self, agreed: Sequence[Any], velocity: Sequence[Any], changes: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The next parameters and the next momentum, in new arrays. changes: averaged over ranks."""
+        moved = [self.momentum * v + c for v, c in zip(velocity, changes)]
+        ahead = [c + self.momentum * v for v, c in zip(moved, changes)] if self.nesterov else moved
+        return [a - self.lr * s for a, s in zip(agreed, ahead)], moved
