@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "rueda/base/limits.h"
+#include "rueda/runtime/calibrate.h"
 #include "runtime_links_world.h"
 
 namespace rueda::runtime::links_test {
@@ -35,16 +37,18 @@ class FakeTransport final : public transport::Transport {
       sent.push_back(ticket);
       spans.push_back(bytes);
     }
-    void recv(Ticket, std::span<std::byte>) override {}
+    void recv(Ticket, std::span<std::byte> buffer) override { posted = buffer; }
     void recv_into(Ticket, size_t, size_t, transport::Consumer&) override {}
     size_t withdraw(size_t) override { return 0; }
     [[nodiscard]] Nanos round_trip() const override { return trip; }
     Nanos trip = 0;
     std::vector<Ticket> sent;
     std::vector<std::span<const std::byte>> spans;
+    std::span<std::byte> posted;  // the last buffer
   };
 
   explicit FakeTransport(std::string name) : name_(std::move(name)) {}
+  ~FakeTransport() override { ends(channels); }
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] std::string address() const override { return name_ + ":0"; }
   [[nodiscard]] bool reaches(std::string_view address) const override {
@@ -82,6 +86,7 @@ class FakeTransport final : public transport::Transport {
   std::vector<Loss> losses;
   Status refusal;
   bool comes_up = true, silent = false;
+  std::function<void(std::map<std::pair<Rank, uint16_t>, Channel>&)> ends = [](auto&) {};
 
  private:
   std::string name_;
@@ -354,6 +359,42 @@ TEST(LinksLoss, a_message_above_the_limit_is_not_sent_and_the_reason_is_its_size
               AllOf(HasSubstr("a control message of 67108865 bytes exceeds the limit of 67108864"),
                     HasSubstr("smaller groups or process sets")));
   EXPECT_EQ((two.far->channels[{1, kControlChannel}].sent.size()), 2u) << "only the first was sent";
+}
+
+// UCX hears what peers say until it is destroyed. AddressSanitizer sees memory that is gone.
+TEST(LinksEnd, keeps_the_buffers_of_control_messages_until_the_transports_have_ended) {
+  size_t sent_bytes = 0;
+  bool has_arrived = false;
+  {
+    TwoWays two(world("ab", {"far"}));
+    ASSERT_TRUE(two.connect().is_ok());
+    two.links.send_control(1, control::MessageType::kResponses, Bytes(1000));
+    two.far->ends = [&](auto& channels) {
+      FakeTransport::Channel& control = channels[{1, kControlChannel}];
+      std::fill(control.posted.begin(), control.posted.end(), std::byte{1});
+      has_arrived = !control.posted.empty();
+      for (const std::span<const std::byte> bytes : control.spans)
+        sent_bytes += static_cast<size_t>(std::count(bytes.begin(), bytes.end(), std::byte{0}));
+    };
+  }
+  EXPECT_TRUE(has_arrived);
+  EXPECT_GE(sent_bytes, 1000u);
+}
+
+TEST(LinksEnd, keeps_the_buffer_of_a_measurement_that_was_interrupted) {
+  bool has_arrived = false;
+  {
+    TwoWays two(world("aa", {"near", "far"}), 1);
+    ASSERT_TRUE(two.connect().is_ok());
+    const auto stop = [] { return Status(Code::kShutDown, "stopped."); };
+    ASSERT_FALSE(calibrate(two.links, 1, two.all, Deadline::after(60 * kSecond), stop).is_ok());
+    two.near->ends = [&](auto& channels) {
+      FakeTransport::Channel& data = channels[{0, data_channel(0)}];
+      std::fill(data.posted.begin(), data.posted.end(), std::byte{1});
+      has_arrived = !data.posted.empty();
+    };
+  }
+  EXPECT_TRUE(has_arrived);
 }
 
 TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {

@@ -104,8 +104,9 @@ class LinkDriver {
   int64_t completed_ = 0;
 };
 
-Status measure(LinkDriver& driver, Rank peer, bool is_first, MeasuredLink& link) {
-  std::vector<std::byte> buffer(kBulkBytes);
+// buffer: kBulkBytes.
+Status measure(LinkDriver& driver, Rank peer, bool is_first, std::span<std::byte> buffer,
+               MeasuredLink& link) {
   const auto best_of = [&](int times, std::span<std::byte> bytes, Nanos& best) -> Status {
     for (int i = 0; i < times; ++i) {
       const Nanos begin = monotonic_now();
@@ -117,7 +118,7 @@ Status measure(LinkDriver& driver, Rank peer, bool is_first, MeasuredLink& link)
   };
   Nanos ping = 0;
   Nanos bulk = 0;
-  if (Status s = best_of(kPings, std::span(buffer).first(kPingBytes), ping); !s.is_ok()) return s;
+  if (Status s = best_of(kPings, buffer.first(kPingBytes), ping); !s.is_ok()) return s;
   if (Status s = best_of(kBulks, buffer, bulk); !s.is_ok()) return s;
   link.latency_us = static_cast<double>(ping) / 2e3;
   const Nanos transfer = std::max<Nanos>(bulk - ping, 1);
@@ -159,12 +160,18 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
   const Hierarchy hierarchy(me, all);
   const std::array<Rank, 2> partners = {hierarchy.local_probe(), hierarchy.remote_probe()};
   const std::array<MeasuredLink*, 2> wanted = {&measured.local, &measured.remote};
+  const auto measure_to = [&](Rank peer, bool is_first, MeasuredLink& link) {
+    Bytes buffer(kBulkBytes);
+    const Status done = measure(driver, peer, is_first, buffer, link);
+    if (!done.is_ok()) links.keep(std::move(buffer));  // a message may still be under way
+    return done;
+  };
   if (Status s = await_children(driver, hierarchy, all); !s.is_ok()) return s;
   if (const Rank parent = hierarchy.parent(); parent >= 0) {
     links.send_control(parent, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] != me) continue;
-      if (Status s = measure(driver, hierarchy.root(), false, *wanted[i]); !s.is_ok()) return s;
+      if (Status s = measure_to(hierarchy.root(), false, *wanted[i]); !s.is_ok()) return s;
     }
     const auto is_from_parent = [parent](const ControlMessage& message) { return message.from == parent; };
     const auto find = [&] { return std::ranges::find_if(driver.messages(), is_from_parent); };
@@ -184,7 +191,7 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
   } else {
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] < 0) continue;
-      if (Status s = measure(driver, partners[i], true, *wanted[i]); !s.is_ok()) return s;
+      if (Status s = measure_to(partners[i], true, *wanted[i]); !s.is_ok()) return s;
     }
   }
   links.send_control_below(MessageType::kCosts, encode_links(measured));

@@ -44,12 +44,12 @@ size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all)
 bool has_sync_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
-    : routes_(std::move(transports), me, all),
-      me_(me),
+    : me_(me),
       all_(all),
       hierarchy_(me, all),
       data_channels_(data_channels(all) + (has_sync_channel(all) ? 1 : 0)),
-      peers_(all.size()) {}
+      peers_(all.size()),
+      routes_(std::move(transports), me, all) {}
 
 Status Links::want_control(Rank peer) {
   Peer& p = peers_[static_cast<size_t>(peer)];

@@ -107,6 +107,8 @@ class Links {
   // Whether the data of peers wakes this rank only if it has announced its sleep.
   [[nodiscard]] bool are_silent() const;
   void abort(const Status& why);
+  // Memory of a data operation for which nobody waits any more: a transport may use it until it ends.
+  void keep(Bytes memory) { kept_.push_back(std::move(memory)); }
 
  private:
   struct Peer {
@@ -132,7 +134,6 @@ class Links {
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);
 
-  Routes routes_;
   Rank me_;
   const std::vector<PeerInfo>& all_;
   Hierarchy hierarchy_;
@@ -143,6 +144,10 @@ class Links {
   std::vector<transport::Completion> completions_;
   std::unordered_map<transport::Ticket, std::shared_ptr<const Bytes>> outgoing_;
   uint64_t next_send_ = 0;
+  std::vector<Bytes> kept_;
+  // Last, so that it goes first: until a transport has ended, what arrives is written into peers_ and kept_,
+  // and what is sent is read from outgoing_ and kept_.
+  Routes routes_;
 };
 
 }  // namespace rueda::runtime
