@@ -2,11 +2,12 @@
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test test-matrix bench figure figures fuzz wheel wheels clean
+.PHONY: help setup demo test test-all test-matrix bench figure figures fuzz wheel wheels clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
-	@echo "make test    every check there is; the last line is 'N passed, N failed, N skipped'"
+	@echo "make test    what a change must pass; the last line is 'N passed, N failed, N skipped'"
+	@echo "make test-all   every check there is, before a release"
 	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
 	@echo "make figure  measure and draw docs/scaling.svg, as root on an idle machine: about 20 minutes"
@@ -25,6 +26,9 @@ demo:
 
 test: setup
 	@$(VENV) tools/run_tests.py
+
+test-all: setup
+	@$(VENV) tools/run_tests.py --thorough
 
 test-matrix: setup
 	@$(VENV) tools/test_matrix.py

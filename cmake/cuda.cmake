@@ -31,6 +31,7 @@ if(RUEDA_BUILD_TESTS)
   # Without a name of its own the loader does not take it for the libcuda.so.1 that later tests look for.
   set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON UNITY_BUILD OFF
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
+  add_dependencies(rueda_test_helpers fake_cuda)
   foreach(program memory_test runtime_test backend_test)
     if(TARGET ${program})
       target_link_libraries(${program} PRIVATE ${CMAKE_DL_LIBS})

@@ -10,6 +10,7 @@ if(RUEDA_BUILD_TESTS)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_nccl)
   set_target_properties(fake_nccl PROPERTIES OUTPUT_NAME libnccl)
   set_target_properties(fake_nccl_partial PROPERTIES OUTPUT_NAME libnccl_partial)
+  add_dependencies(rueda_test_helpers fake_nccl fake_nccl_partial)
   target_link_options(fake_nccl PRIVATE -Wl,--exclude-libs,ALL)
   # Only `partial` has the name that the loader knows: jobs of other tests must not find the tests' library by it.
   target_link_options(fake_nccl_partial PRIVATE -Wl,-soname,libnccl.so.2)

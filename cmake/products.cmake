@@ -90,5 +90,5 @@ if(RUEDA_BUILD_TESTS)
   # One rank of random programs over MPI; tests/multiprocess/test_mpi.py starts it under each mpirun.
   add_executable(mpi_programs ${CMAKE_SOURCE_DIR}/tests/multiprocess/mpi_programs.cc)
   target_link_libraries(mpi_programs PRIVATE rueda_runtime GTest::gmock GTest::gtest_main)
-  add_dependencies(rueda_tests rendezvous_probe mpi_programs)
+  add_dependencies(rueda_test_helpers rendezvous_probe mpi_programs)
 endif()

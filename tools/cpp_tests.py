@@ -40,18 +40,20 @@ class Suite:
     preset: str
     environment: Dict[str, str] = field(default_factory=dict)
     left_out: str = ""  # a filter of googletest
+    only: Tuple[str, ...] = ()  # these programs, where any are named
     programs_left_out: Tuple[str, ...] = ()
     _failed: List[Attempt] = field(default_factory=list)
     _has_run: bool = False
 
     def programs(self) -> List[Path]:
         """Of a configured build tree."""
-        listed = (BUILD / self.preset / "tests.txt").read_text().split()
-        return [Path(name) for name in listed if Path(name).name not in self.programs_left_out]
+        listed = [Path(name) for name in (BUILD / self.preset / "tests.txt").read_text().split()]
+        chosen = [program for program in listed if not self.only or program.name in self.only]
+        return [program for program in chosen if program.name not in self.programs_left_out]
 
     def run(self, tally: Tally, machine_is_free: threading.Event) -> None:
-        """All tests but those that measure the clock: one program at a time, two while the machine is free.
-        What fails waits for run_alone to be repeated and counted."""
+        """All tests but those that measure the clock: two programs at a time, because they often wait, and
+        three while the machine is free. What fails waits for run_alone to be repeated and counted."""
         self._has_run = True
         left_out = ":".join(part for part in (self.left_out, ALONE) if part)
         waiting: SimpleQueue[Attempt] = SimpleQueue()
@@ -61,10 +63,11 @@ class Suite:
                 waiting.put(Attempt(self, program, "", f"-{left_out}", shard, shards))
         done: List[Attempt] = []
         planned = waiting.qsize()
-        both = [threading.Thread(target=work, args=(waiting, done, free)) for free in (None, machine_is_free)]
-        for worker in both:
+        starts = (None, None, machine_is_free)
+        workers = [threading.Thread(target=work, args=(waiting, done, start)) for start in starts]
+        for worker in workers:
             worker.start()
-        for worker in both:
+        for worker in workers:
             worker.join()
         if len(done) != planned:
             tally.failures.append(f"{self.preset}: {planned - len(done)} of {planned} runs were not made")

@@ -9,6 +9,11 @@ time, it is printed as FLAKY and does not fail the whole.
 At the end come the failures, the reasons of skips and the time of each stage; the last line is
 ``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]`` runs some
 stages. The names of all checks that passed are in build/checks.txt. Ctrl-C and SIGTERM end what runs.
+
+C++ tests of what runs in a user's job are run under AddressSanitizer, those of the rest of the command in
+the release build, and in both what optimization could break. ``--thorough`` runs all of them in both, also
+the tests in Python that have this marker, and the stage ``portable``. ``--only cpp`` runs all in the release
+build.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import time
 import traceback
 import zipfile
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Tuple
 
 import build_wheel
 from check_results import TIMES, Tally, print_end
@@ -102,22 +107,18 @@ def build(tally: Tally, preset: str, targets: List[str]) -> bool:
 
 # Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
-# Test programs that start no thread: neither their tests nor what they test.
-ONE_THREAD = tuple(
-    f"{module}_test"
-    for module in (
-        "bench",
-        "control",
-        "doctor",
-        "fuzz",
-        "kernels",
-        "membership",
-        "preflight",
-        "schedule",
-        "simulate",
-        "workload",
-    )
-)
+
+
+def tests_of(modules: str) -> Tuple[str, ...]:
+    return tuple(f"{module}_test" for module in modules.split())
+
+
+# What no process of a user's job runs.
+COMMAND = tests_of("bench doctor observe preflight simulate timeline workload")
+# What optimization and the instruction set may change.
+OPTIMIZED = tests_of("capi kernels memory schedule")
+# Neither these tests nor what they test starts a thread.
+ONE_THREAD = (*COMMAND, *tests_of("control fuzz kernels launch membership schedule"))
 NOT_COMPILED = "CudaKernelsText.*"  # what clang has made for CUDA devices is one text in all builds
 RELEASE = Suite("release")
 ASAN = Suite(
@@ -128,7 +129,7 @@ ASAN = Suite(
         "UBSAN_OPTIONS": "print_stacktrace=1",
         **FEWER_PROGRAMS,
     },
-    left_out=f"*Slow*:*slow*:{NOT_COMPILED}",
+    left_out=NOT_COMPILED,
 )
 TSAN = Suite(
     "tsan",
@@ -141,7 +142,7 @@ TSAN = Suite(
     },
     # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
     # thread waits in the kernel, so such a thread never shows its stack.
-    left_out=f"*Slow*:*slow*:*Bits.*:NativeStacks.*:{NOT_COMPILED}",
+    left_out=f"*Bits.*:NativeStacks.*:{NOT_COMPILED}",
     programs_left_out=ONE_THREAD,
 )
 
@@ -150,13 +151,14 @@ python_is_done = threading.Event()
 
 
 def build_release(tally: Tally) -> None:
-    """What is shipped, and the C++ tests."""
+    """What is shipped, what tests in Python start, and C++ tests."""
     if configure(tally, "release"):
-        build(tally, "release", [*build_wheel.TARGETS, "rueda_tests"])
+        programs = [program.name for program in RELEASE.programs()]
+        build(tally, "release", [*build_wheel.TARGETS, "rueda_test_helpers", *programs])
 
 
 def cpp(tally: Tally) -> None:
-    """The C++ tests."""
+    """C++ tests with the code that is shipped."""
     RELEASE.run(tally, python_is_done)
 
 
@@ -317,13 +319,21 @@ def run_all(lanes: Lanes, wanted: List[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="every check of the repository")
-    parser.add_argument("--only", default=",".join(STAGES), help=f"some of {','.join(STAGES)}")
-    wanted = parser.parse_args().only.split(",")
+    parser.add_argument("--only", help=f"some of {','.join(STAGES)}")
+    parser.add_argument("--thorough", action="store_true", help="also what others nearly prove, and portable")
+    given = parser.parse_args()
+    every_time = [name for name in STAGES if given.thorough or name != "portable"]
+    wanted = given.only.split(",") if given.only else every_time
     unknown = set(wanted) - set(STAGES)
     if unknown:
         parser.error(f"unknown stage {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, raise_signal)
+    if given.thorough:
+        os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
+    elif {"cpp", "asan"} <= set(wanted):
+        RELEASE.only = (*OPTIMIZED, *COMMAND)
+        ASAN.programs_left_out = COMMAND
     BUILD.mkdir(exist_ok=True)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     begin = time.monotonic()

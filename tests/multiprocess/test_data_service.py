@@ -77,6 +77,7 @@ def check_ends(train, prepare, config, ranks):
     assert not config.exists()
 
 
+@pytest.mark.thorough("training-2")
 @pytest.mark.parametrize(("side", "dispatchers"), [("compute", 1), ("training", 2)])
 def test_training_ranks_get_every_element_from_the_other_job(files, side, dispatchers):
     script, prepare, config = files

@@ -27,6 +27,7 @@ def script_for(name):
     return next(one for one in SCRIPTS if f"import rueda.{name} as hvd" in one)
 
 
+@pytest.mark.thorough("keras")
 @pytest.mark.parametrize("name", COMMITS)
 def test_a_training_script_of_the_page_survives_a_killed_rank_and_takes_in_another(name, tmp_path):
     (tmp_path / "script.py").write_text(script_for(name))

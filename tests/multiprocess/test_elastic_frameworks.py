@@ -220,6 +220,7 @@ hvd.barrier()
 """
 
 
+@pytest.mark.thorough("torch")
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_model_fit_goes_on_after_a_loss(backend: str) -> None:
     need("keras", backend)

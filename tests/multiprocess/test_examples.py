@@ -18,6 +18,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+LESS_MEMORY = ["--epochs", "1", "--steps", "60"]
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "least"),
     [
@@ -26,9 +29,16 @@ pytestmark = pytest.mark.skipif(
         ("keras/fashion_mnist.py", [*KERAS, "--checkpoints", "ck"], 45),
         ("jax/fashion_mnist.py", ["--epochs", "1", "--steps", "60"], 45),
         ("pytorch/elastic.py", ["--epochs", "1", "--images", "7000"], 45),
-        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60"], 45),
-        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "local"], 45),
-        ("pytorch/less_memory_or_traffic.py", ["--epochs", "1", "--steps", "60", "--method", "diloco"], 45),
+        ("pytorch/less_memory_or_traffic.py", LESS_MEMORY, 45),
+        *(
+            pytest.param(
+                "pytorch/less_memory_or_traffic.py",
+                [*LESS_MEMORY, "--method", method],
+                45,
+                marks=pytest.mark.thorough,
+            )
+            for method in ("local", "diloco")
+        ),
     ],
 )
 def test_ranks_learn_and_stay_equal(script, arguments, least, tmp_path):
@@ -60,6 +70,7 @@ def test_the_convergence_check_pairs_each_method_with_plain(tmp_path):
     assert sharded == plain.replace("plain", "sharded"), "the same bits give the same accuracy"
 
 
+@pytest.mark.thorough("keras")
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [("tensorflow/fashion_mnist_session.py", SESSION), ("keras/fashion_mnist.py", KERAS)],

@@ -82,6 +82,7 @@ def run_on(front_end, script):
     return harness.launch(2, script, environment_of(front_end), limit_s=120, start=start)
 
 
+@pytest.mark.thorough("keras", "horovod.torch")
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_child_answers_what_its_parent_knew(front_end):
     needed = NEEDS.get(front_end, front_end.rpartition(".")[2])

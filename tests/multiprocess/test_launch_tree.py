@@ -212,6 +212,7 @@ def victim_of(job, victim):
     return {"agent": job.workers, "guardian": job.guardians, "ssh": job.ssh, "rank": job.ranks}[kind][host]
 
 
+@pytest.mark.thorough("agent h1", "ssh h1", "ssh h3")
 @pytest.mark.parametrize(
     "victim",
     ["launcher", "agent h1", "guardian h1", "ssh h1", "rank h1", "agent h3", "ssh h3", "agent h7", "ssh h7"],

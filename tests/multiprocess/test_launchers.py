@@ -230,27 +230,32 @@ def test_rueda_run_inside_mpirun_starts_a_job_in_each_rank(
 
 
 NESTED = [  # outer with two ranks, inner with one or four
-    ("torchrun", "openmpi-4", 4),
     ("torchrun", "openmpi-4", 1),
     ("torchrun", "mpich-4", 4),
-    ("torchrun", "mpich-4", 1),
-    ("openmpi-4", "torchrun", 4),
     ("openmpi-4", "torchrun", 1),
-    ("mpich-4", "torchrun", 1),
-    ("openmpi-4", "mpich-4", 4),
-    ("openmpi-4", "mpich-4", 1),
     ("mpich-4", "openmpi-4", 4),
-    ("mpich-4", "openmpi-4", 1),
     ("openmpi-5", "mpich-5", 4),
-    ("mpich-5", "openmpi-5", 4),
-    ("torchrun", "openmpi-5", 1),
-    ("torchrun", "intel", 4),
     ("mpich-4", "mpich-4", 4),
     ("torchrun", "torchrun", 4),
 ]
+NESTED_TOO = [  # the same pairs with other counts and releases
+    ("torchrun", "openmpi-4", 4),
+    ("torchrun", "mpich-4", 1),
+    ("openmpi-4", "torchrun", 4),
+    ("mpich-4", "torchrun", 1),
+    ("openmpi-4", "mpich-4", 4),
+    ("openmpi-4", "mpich-4", 1),
+    ("mpich-4", "openmpi-4", 1),
+    ("mpich-5", "openmpi-5", 4),
+    ("torchrun", "openmpi-5", 1),
+    ("torchrun", "intel", 4),
+]
 
 
-@pytest.mark.parametrize(("outer", "inner", "ranks"), NESTED)
+@pytest.mark.parametrize(
+    ("outer", "inner", "ranks"),
+    NESTED + [pytest.param(*case, marks=pytest.mark.thorough) for case in NESTED_TOO],
+)
 def test_the_innermost_launcher_gives_the_ranks(
     outer: str, inner: str, ranks: int, folder: Path, variables: Dict[str, str]
 ) -> None:
@@ -348,6 +353,7 @@ def test_documented_script_with_the_hosts_of(
 # ---- Slurm ----
 
 
+@pytest.mark.thorough("4-none", "2-pmi2")
 @pytest.mark.parametrize(
     ("nodes", "mpi"), [(1, "none"), (2, "none"), (2, "pmi2"), (2, "pmix"), (4, "none"), (4, "pmix")]
 )
@@ -362,6 +368,7 @@ def test_srun(
     assert_world(output, hosts=nodes)
 
 
+@pytest.mark.thorough("mpich-5", "openmpi-5", "mpich-4-1")
 @pytest.mark.parametrize(
     ("outer", "ranks"),
     [("mpich-4", 1), ("mpich-4", 2), ("openmpi-4", 2), ("mpich-5", 2), ("openmpi-5", 1), ("intel", 2)],

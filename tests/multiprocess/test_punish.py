@@ -116,6 +116,7 @@ def test_the_launcher_that_is_killed_leaves_no_process_and_a_checkpoint_with_whi
     assert f"; with the checkpoint of step {ending['checkpoint']}: equal: " in report["verdict"], report
 
 
+@pytest.mark.thorough
 def test_ten_peers_come_and_go(tmp_path: Path) -> None:
     report = punish(tmp_path / "run", "--profile", "churn", "--ranks", 6, "--faults", 10, "--seed", 1)
     assert_survived(report, 10)

@@ -292,6 +292,7 @@ def keras_estimator(keras, store, **changes):
     return KerasEstimator(**{**given, **changes})
 
 
+@pytest.mark.thorough
 def test_keras_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(keras, frame, numbers, store):
     estimator = keras_estimator(keras, store, run_id="mine", epochs=2)
     model = estimator.fit(frame)
@@ -354,6 +355,7 @@ def test_programs_of_the_page_run_as_they_stand(session_stays, block, capsys):
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+@pytest.mark.thorough("estimator")
 @pytest.mark.parametrize("name", ["run_function", "torch_estimator", "keras_estimator"])
 def test_examples_learn(session_stays, request, monkeypatch, capsys, name):
     if name == "keras_estimator":

@@ -141,6 +141,7 @@ def below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.thorough("torch", "tf_keras")
 @pytest.mark.parametrize("backend", ["tensorflow", "torch", "tf_keras"])
 def test_ranks_train_as_one_process_and_files_of_callbacks_come_into_the_store(tmp_path, numbers, backend):
     pytest.importorskip(backend)

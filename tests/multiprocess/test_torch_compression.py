@@ -22,7 +22,7 @@ from worlds import in_two_worlds
 
 import rueda.torch as hvd
 
-pytestmark = in_two_worlds
+pytestmark = [in_two_worlds, pytest.mark.thorough("2-ranks")]
 
 COMPRESSORS = {
     "powersgd": lambda **options: hvd.PowerSGD(rank=2, **{"min_elements": 0, **options}),
