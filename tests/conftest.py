@@ -15,9 +15,8 @@ for folder in ("python", "compat/horovod", "tests/multiprocess"):
 if "RUEDA_LIBRARY" not in os.environ and (ROOT / "build/release/librueda.so").exists():
     os.environ["RUEDA_LIBRARY"] = str(ROOT / "build/release/librueda.so")
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # as in the background of a shell; children would inherit it
+# In the background of a shell SIGINT is ignored, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -125,6 +125,7 @@ class InSpark:
         return self._process.returncode, output, ""
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bool(spark_support.missing()), reason=str(spark_support.missing()))
 def test_the_other_job_may_be_an_application_of_spark(files, tmp_path):
     script, _, config = files

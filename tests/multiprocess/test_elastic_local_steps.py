@@ -37,8 +37,8 @@ def train(state):
         step(net, optimizer, state.steps)
         state.steps += 1
         if state.steps % 3 == 0:
-            state.commit()
             kept[state.steps] = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+            state.commit()  # may save, and then hear of the loss
     optimizer.synchronize_parameters()
 
 hvd.init()

@@ -5,20 +5,20 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import WORLDS
 from harness import on_every_rank
 from process_groups import groups
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
-from worlds import WORLDS, name_of
 
 import rueda.torch as hvd
 from rueda import _core
 
 pytestmark = [
-    pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2]], indirect=True, ids=name_of),
-    pytest.mark.thorough("2-ranks"),
+    pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2]], indirect=True),
+    pytest.mark.thorough("world0"),
 ]
 
 STEPS, SILENT = 150, 30

@@ -113,6 +113,7 @@ def test_validation_metrics_weights_and_remainders(frame, store):
     assert logs["val_worst"] == [one["validation"]["worst"] for one in history]
 
 
+@pytest.mark.thorough
 def test_transform_keeps_all_columns_and_adds_predictions(frame, numbers, store):
     model = torch_estimator(store, validation=0.25).fit(frame)
     predicted = model.transform(frame)
@@ -157,6 +158,7 @@ def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, n
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_cross_validator_fits_two_models_at_once_and_leaves_the_environment_alone(
     spark, frame, store, tmp_path
 ):
@@ -309,6 +311,7 @@ def test_keras_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(keras
     assert loaded.transform(frame).first() == resumed.transform(frame).first()
 
 
+@pytest.mark.thorough
 def test_keras_returns_the_best_model_with_classes_of_the_user_and_predicts(keras, frame, numbers, store):
     from horovod.keras.callbacks import BestModelCheckpoint
 

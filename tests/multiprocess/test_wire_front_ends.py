@@ -85,6 +85,7 @@ assert np.isfinite(kernel).all()
 """
 
 
+@pytest.mark.thorough("keras")
 @pytest.mark.parametrize("name", ["tensorflow", "jax", "keras"])
 def test_front_ends_send_int8_between_hosts(name):
     script = {"tensorflow": TENSORFLOW, "jax": JAX, "keras": KERAS}[name]
