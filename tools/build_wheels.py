@@ -4,7 +4,7 @@
 2.28 or newer. A wheel is checked symbol by symbol by auditwheel, and its metadata by twine. Then a program
 that reduces random numbers runs with the library of each wheel, the aarch64 one under qemu, and must print
 the same as with this machine's own build. With --quick the command is not optimized, and compiles in half
-the time: enough for ``make test``, and not to be published.
+the time: enough for ``make test-all``, and not to be published.
 """
 
 from __future__ import annotations

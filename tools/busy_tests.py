@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List
 
+import build_wheel
 from check_results import died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, run
@@ -126,6 +127,10 @@ def main() -> int:
     shutil.rmtree(options.out, ignore_errors=True)
     # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
+    if not arguments:
+        cmake = build_wheel.find_cmake() or "cmake"
+        subprocess.run([cmake, "--build", str(ROOT / "build/release"), "--target", "rueda_tests"], check=True)
     everything: Dict[int, Outcome] = {}
     print("| run | passed | failed | flaky | seconds |\n|---|---|---|---|---|", flush=True)
     for number in range(1, options.runs + 1):

@@ -1,7 +1,7 @@
-"""Runs every check of the repository; ``make test`` calls it.
+"""Runs the checks of the repository; ``make test`` calls it, and ``make test-all`` with ``--thorough``.
 
 The release build comes first. Then two lanes run side by side: the Python tests, shared by a few
-processes, and everything else: C++ tests, lint, the portable wheel, sanitizers. What measures the clock
+processes, and everything else: C++ tests, lint, sanitizers. What measures the clock
 (tests with the marker ``alone``, C++ suites with ``Alone`` in their names) comes last, with nothing beside
 it, and once more if it fails. Another test that fails runs then too, five times: if it passes each
 time, it is printed as FLAKY and does not fail the whole.
@@ -116,9 +116,9 @@ def tests_of(modules: str) -> Tuple[str, ...]:
 # What no process of a user's job runs.
 COMMAND = tests_of("bench doctor observe preflight simulate timeline workload")
 # What optimization and the instruction set may change.
-OPTIMIZED = tests_of("capi kernels memory schedule")
-# Neither these tests nor what they test starts a thread.
-ONE_THREAD = (*COMMAND, *tests_of("control fuzz kernels launch membership schedule"))
+OPTIMIZED = tests_of("backend capi kernels memory schedule")
+# What ThreadSanitizer never runs: one thread computes in them.
+ONE_THREAD = tests_of("bench control doctor fuzz kernels membership preflight schedule simulate workload")
 ONE_THREAD_IN_BACKEND = "EncodedCalls.*:*.reduces_every_type_as_defined/*:*for_every_size_place_and_type*"
 NOT_COMPILED = "CudaKernelsText.*"  # what clang has made for CUDA devices is one text in all builds
 RELEASE = Suite("release")
@@ -319,7 +319,7 @@ def run_all(lanes: Lanes, wanted: List[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="every check of the repository")
+    parser = argparse.ArgumentParser(description="the checks of the repository")
     parser.add_argument("--only", help=f"some of {','.join(STAGES)}")
     parser.add_argument("--thorough", action="store_true", help="also what others nearly prove, and portable")
     given = parser.parse_args()
@@ -335,6 +335,7 @@ def main() -> int:
     elif {"cpp", "asan"} <= set(wanted):
         RELEASE.only = (*OPTIMIZED, *COMMAND)
         ASAN.programs_left_out = COMMAND
+        TSAN.programs_left_out = (*ONE_THREAD, *COMMAND, *tests_of("launch"))  # few threads, none in the last
     BUILD.mkdir(exist_ok=True)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     begin = time.monotonic()

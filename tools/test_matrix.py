@@ -90,6 +90,7 @@ CELLS = [
 ]
 
 QUIET = {
+    "RUEDA_TEST_THOROUGH": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "JAX_PLATFORMS": "cpu",
     "TF_CPP_MIN_LOG_LEVEL": "3",

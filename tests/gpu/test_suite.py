@@ -56,7 +56,6 @@ def test_part(name, count, backend):
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
-@pytest.mark.thorough("staged")
 @pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
 @pytest.mark.parametrize(
     "name, checks", [("random_programs", 1), ("compiled", 3), ("user_script", 1), ("torch_sharded", 4)]

@@ -77,7 +77,6 @@ def check_ends(train, prepare, config, ranks):
     assert not config.exists()
 
 
-@pytest.mark.thorough("training-2")
 @pytest.mark.parametrize(("side", "dispatchers"), [("compute", 1), ("training", 2)])
 def test_training_ranks_get_every_element_from_the_other_job(files, side, dispatchers):
     script, prepare, config = files
@@ -125,7 +124,6 @@ class InSpark:
         return self._process.returncode, output, ""
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(bool(spark_support.missing()), reason=str(spark_support.missing()))
 def test_the_other_job_may_be_an_application_of_spark(files, tmp_path):
     script, _, config = files

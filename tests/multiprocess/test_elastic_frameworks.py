@@ -255,7 +255,6 @@ hvd.barrier()
 """
 
 
-@pytest.mark.thorough
 def test_callbacks_of_tf_keras_commit_and_count() -> None:
     need("tensorflow", "tf_keras")
     assert_all_succeed(launch(2, LEGACY, {**QUIET_TENSORFLOW, "TF_USE_LEGACY_KERAS": "1"}))

@@ -18,7 +18,7 @@ import rueda.jax as hvd
 
 pytestmark = [
     pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session"),
-    pytest.mark.thorough("world0"),
+    pytest.mark.thorough("world1"),
 ]
 
 SHAPES = {"kernel": (6, 4, 3, 3), "matrix": (12, 10), "vector": (5,)}

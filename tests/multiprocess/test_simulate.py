@@ -62,7 +62,6 @@ def test_a_long_prediction_shows_how_far_it_is_on_a_terminal() -> None:
     assert b"\r\x1b[Krueda simulate: 64 ranks, step " in said and b" of 206 " in said, said
 
 
-@pytest.mark.thorough
 def test_a_prediction_says_nothing_of_its_progress_into_a_pipe() -> None:
     words = ("--hosts", "8", "--bandwidth", "1gbit", "--model", "vgg16", "--no-split", "--json", "-")
     done = simulate(*words)

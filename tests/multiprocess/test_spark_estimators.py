@@ -158,7 +158,6 @@ def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, n
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-@pytest.mark.thorough
 def test_a_cross_validator_fits_two_models_at_once_and_leaves_the_environment_alone(
     spark, frame, store, tmp_path
 ):

@@ -54,7 +54,6 @@ def test_predictions_are_vectors_or_of_the_type_of_the_label(spark, frame, numbe
     assert fitted.transform(frame.select("x")).first()["v__output"].toArray().shape == (1,)
 
 
-@pytest.mark.thorough
 def test_an_input_shape_without_the_rows_is_that_of_one_row(frame, numbers, store):
     class One(torch.nn.Linear):
         def forward(self, x):

@@ -71,6 +71,7 @@ def test_the_stages_of_a_run(monkeypatch, tmp_path, words, release_has_all, port
     monkeypatch.setattr(run_tests, "BUILD", tmp_path)
     monkeypatch.setattr(run_tests, "RELEASE", run_tests.Suite("release"))
     monkeypatch.setattr(run_tests, "ASAN", run_tests.Suite("asan"))
+    monkeypatch.setattr(run_tests, "TSAN", run_tests.Suite("tsan"))
     monkeypatch.setattr(run_tests.signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", *words])
     stages = []
