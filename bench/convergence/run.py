@@ -70,6 +70,8 @@ def train(args: argparse.Namespace, method: str, seed: int) -> Dict[str, float]:
             options[name] = getattr(args, name)
         for name in ("batch_size", "sequences", "lr", "local_lr"):
             options[name] = getattr(args, name)
+        if args.optimizer is not None:
+            options["optimizer"] = args.optimizer
         for name, value in options.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -149,6 +151,7 @@ def options() -> argparse.ArgumentParser:
         "--lr", type=float, default=0.02, help="fashion; times the ranks, where gradients are averaged"
     )
     parser.add_argument("--local-lr", type=float, default=0.04, help="fashion: of ranks that step alone")
+    parser.add_argument("--optimizer", choices=["sgd"], help="text: SGD with momentum in place of AdamW")
     parser.add_argument("--data", type=Path, help="folder of the images or of the HTML pages")
     parser.add_argument("--json", type=Path, help="keep every training here, and go on from it")
     parser.add_argument("--through", default="", help='words before each command: "nice -n 19"')

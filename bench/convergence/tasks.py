@@ -108,6 +108,8 @@ class Text:
         return Transformer()
 
     def optimizer(self, model: nn.Module, is_together: bool) -> torch.optim.Optimizer:
+        if self._args.optimizer == "sgd":
+            return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
 
     def rate(self, step: int) -> float:

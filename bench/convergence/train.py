@@ -40,6 +40,8 @@ TOGETHER: Dict[str, Wrap] = {
     "int8": compressed(lambda args: hvd.Compression.int8),
     "powersgd": compressed(lambda args: hvd.PowerSGD(rank=4)),
     "powersgd-1": compressed(lambda args: hvd.PowerSGD(rank=1)),
+    "powersgd-8": compressed(lambda args: hvd.PowerSGD(rank=8)),
+    "powersgd-16": compressed(lambda args: hvd.PowerSGD(rank=16)),
     "powersgd-late": compressed(lambda args: hvd.PowerSGD(rank=4, start_after=args.start_after)),
     "topk": compressed(lambda args: hvd.TopK(ratio=0.01)),
     "topk-late": compressed(lambda args: hvd.TopK(ratio=0.01, start_after=args.start_after)),
@@ -103,6 +105,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("lr", "local-lr"):
         parser.add_argument(f"--{name}", type=float, required=True)
+    parser.add_argument("--optimizer", choices=["sgd"])
     for name in ("report", "data"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     args = parser.parse_args()
