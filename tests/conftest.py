@@ -24,10 +24,12 @@ def pytest_collection_modifyitems(config, items):
     """What others nearly prove runs where it is asked for: by RUEDA_TEST_THOROUGH=1, or by its name."""
     if os.environ.get("RUEDA_TEST_THOROUGH") or any("::" in name for name in config.args):
         return
-    left_out = [item for item in items if is_thorough(item)]
+    kept, left_out = [], []
+    for item in items:
+        (left_out if is_thorough(item) else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_thorough(item)]
+        items[:] = kept
 
 
 def is_thorough(item):

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List
 
-import build_wheel
-from check_results import died, read_report
+from check_results import Tally, died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, run
+from run_tests import build
 
 PART_LIMIT_S = 3 * 3600
 NOTHING = 5  # the exit status of pytest if no test was selected
@@ -128,9 +128,8 @@ def main() -> int:
     # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
-    if not arguments:
-        cmake = build_wheel.find_cmake() or "cmake"
-        subprocess.run([cmake, "--build", str(ROOT / "build/release"), "--target", "rueda_tests"], check=True)
+    if not arguments and not build(Tally(), "release", ["rueda_tests"]):
+        parser.error("the C++ tests cannot be built: build/logs/build-release.log")
     everything: Dict[int, Outcome] = {}
     print("| run | passed | failed | flaky | seconds |\n|---|---|---|---|---|", flush=True)
     for number in range(1, options.runs + 1):

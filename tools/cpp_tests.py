@@ -40,16 +40,14 @@ class Suite:
     preset: str
     environment: Dict[str, str] = field(default_factory=dict)
     left_out: str = ""  # a filter of googletest
-    only: Tuple[str, ...] = ()  # these programs, where any are named
     programs_left_out: Tuple[str, ...] = ()
     _failed: List[Attempt] = field(default_factory=list)
     _has_run: bool = False
 
     def programs(self) -> List[Path]:
         """Of a configured build tree."""
-        listed = [Path(name) for name in (BUILD / self.preset / "tests.txt").read_text().split()]
-        chosen = [program for program in listed if not self.only or program.name in self.only]
-        return [program for program in chosen if program.name not in self.programs_left_out]
+        listed = (BUILD / self.preset / "tests.txt").read_text().split()
+        return [Path(name) for name in listed if Path(name).name not in self.programs_left_out]
 
     def run(self, tally: Tally, machine_is_free: threading.Event) -> None:
         """All tests but those that measure the clock: two programs at a time, because they often wait, and

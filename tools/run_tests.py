@@ -115,8 +115,8 @@ def tests_of(modules: str) -> Tuple[str, ...]:
 
 # What no process of a user's job runs.
 COMMAND = tests_of("bench doctor observe preflight simulate timeline workload")
-# What optimization and the instruction set may change.
-OPTIMIZED = tests_of("backend capi kernels memory schedule")
+# Neither optimization nor the instruction set changes it: AddressSanitizer alone is enough.
+NOT_OPTIMIZED = tests_of("base control fuzz launch members membership runtime status store trace transport")
 # What ThreadSanitizer never runs: one thread computes in them.
 ONE_THREAD = tests_of("bench control doctor fuzz kernels membership preflight schedule simulate workload")
 ONE_THREAD_IN_BACKEND = "EncodedCalls.*:*.reduces_every_type_as_defined/*:*for_every_size_place_and_type*"
@@ -333,7 +333,7 @@ def main() -> int:
     if given.thorough:
         os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
     elif {"cpp", "asan"} <= set(wanted):
-        RELEASE.only = (*OPTIMIZED, *COMMAND)
+        RELEASE.programs_left_out = NOT_OPTIMIZED
         ASAN.programs_left_out = COMMAND
         TSAN.programs_left_out = (*ONE_THREAD, *COMMAND, *tests_of("launch"))  # few threads, none in the last
     BUILD.mkdir(exist_ok=True)

@@ -11,14 +11,11 @@ from launch_support import RUEDA, run_script
 
 DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 SESSION = ["--steps", "120"]
-KERAS = ["--epochs", "1", "--steps", "60"]
+SHORT = ["--epochs", "1", "--steps", "60"]
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists(DATA), reason="Debian's package dataset-fashion-mnist is not installed"
 )
-
-
-LESS_MEMORY = ["--epochs", "1", "--steps", "60"]
 
 
 @pytest.mark.parametrize(
@@ -26,14 +23,14 @@ LESS_MEMORY = ["--epochs", "1", "--steps", "60"]
     [
         ("tensorflow/fashion_mnist.py", ["--steps", "60"], 45),
         ("tensorflow/fashion_mnist_session.py", [*SESSION, "--checkpoints", "ck"], 45),
-        ("keras/fashion_mnist.py", [*KERAS, "--checkpoints", "ck"], 45),
-        ("jax/fashion_mnist.py", ["--epochs", "1", "--steps", "60"], 45),
+        ("keras/fashion_mnist.py", [*SHORT, "--checkpoints", "ck"], 45),
+        ("jax/fashion_mnist.py", SHORT, 45),
         ("pytorch/elastic.py", ["--epochs", "1", "--images", "7000"], 45),
-        ("pytorch/less_memory_or_traffic.py", LESS_MEMORY, 45),
+        ("pytorch/less_memory_or_traffic.py", SHORT, 45),
         *(
             pytest.param(
                 "pytorch/less_memory_or_traffic.py",
-                [*LESS_MEMORY, "--method", method],
+                [*SHORT, "--method", method],
                 45,
                 marks=pytest.mark.thorough,
             )
@@ -73,7 +70,7 @@ def test_the_convergence_check_pairs_each_method_with_plain(tmp_path):
 @pytest.mark.thorough("keras")
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("tensorflow/fashion_mnist_session.py", SESSION), ("keras/fashion_mnist.py", KERAS)],
+    [("tensorflow/fashion_mnist_session.py", SESSION), ("keras/fashion_mnist.py", SHORT)],
 )
 def test_the_original_listings_run_by_either_import_name(script, arguments, tmp_path):
     if importlib.util.find_spec("tensorflow") is None:
