@@ -68,6 +68,7 @@ Result<Library> open_library(const std::string& own_path) {
   take("rueda_rank", library.rank);
   take("rueda_size", library.size);
   take("rueda_local_rank", library.local_rank);
+  take("rueda_local_size", library.local_size);
   take("rueda_cross_size", library.cross_size);
   take("rueda_last_error", library.last_error);
   take("rueda_describe", library.describe);

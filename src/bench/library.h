@@ -17,6 +17,7 @@ struct Library {
   decltype(&rueda_rank) rank;
   decltype(&rueda_size) size;
   decltype(&rueda_local_rank) local_rank;
+  decltype(&rueda_local_size) local_size;
   decltype(&rueda_cross_size) cross_size;
   decltype(&rueda_last_error) last_error;
   decltype(&rueda_describe) describe;

@@ -45,6 +45,7 @@ class Rank {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] int local_rank() const { return library_.local_rank(); }
+  [[nodiscard]] bool is_one_host() const { return library_.local_size() == size_; }
   [[nodiscard]] bool is_first() const { return rank_ == 0; }
   void set_wait_limit(double seconds) { wait_limit_s_ = seconds; }
   [[nodiscard]] ProcessSet world() const { return {.id = 0, .size = size_}; }

@@ -160,6 +160,7 @@ void rueda_shutdown(void) {}
 int rueda_rank(void) { return 0; }
 int rueda_size(void) { return 2; }
 int rueda_local_rank(void) { return 0; }
+int rueda_local_size(void) { return 1; }
 int rueda_add_process_set(const int32_t* r, int32_t n, int32_t* id) { (void)r; (void)n; *id = 1; return 0; }
 int rueda_cross_size(void) { return 1; }
 const char* rueda_last_error(void) { return ""; }

@@ -156,6 +156,19 @@ else:
 assert hvd.join() in range(hvd.size())
 """
 
+ONE_BUCKET = """
+hvd.init()
+group = [torch.full((count,), 1 / 3) for count in (3, 5000)]
+
+def calls(compression):
+    before = described()["counters"]["batches"]
+    hvd.grouped_allreduce(group, name=compression.__name__, compression=compression)
+    return described()["counters"]["batches"] - before
+
+assert calls(hvd.Compression.none) == 1
+assert calls(hvd.Compression.int8) == len(set(hosts))
+"""
+
 
 def run(script, placement, **settings):
     environment = {"PLACEMENT": placement, **settings}
@@ -174,6 +187,11 @@ def test_what_encoding_loses_comes_with_the_next_steps():
 @pytest.mark.parametrize("placement", ["01", "0011", "00"])
 def test_training_reaches_the_same_loss_with_learned_plans(placement):
     run(TRAINING, placement)
+
+
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_small_tensors_are_a_call_of_their_own_only_between_hosts(placement):
+    run(ONE_BUCKET, placement)
 
 
 def test_what_cannot_be_encoded_is_refused_in_a_sentence():

@@ -74,12 +74,21 @@ TEST(CheckRequest, a_wire_type_is_for_sums_and_averages_of_float32_in_host_memor
 TEST(CheckRequest, a_wire_type_has_no_effect_on_small_tensors_and_on_what_it_is_not_for) {
   TensorRequest request = collective(Collective::kAllreduce, "t");
   request.shape = {32, 32};
-  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kInt8);
+  EXPECT_EQ(effective_wire(request, Wire::kInt8, false), Wire::kInt8);
   request.shape = {1023};
-  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kExact);
+  EXPECT_EQ(effective_wire(request, Wire::kInt8, false), Wire::kExact);
   request.shape = {2000};
   request.op = ReduceOp::kMax;
-  EXPECT_EQ(effective_wire(request, Wire::kInt8), Wire::kExact);
+  EXPECT_EQ(effective_wire(request, Wire::kInt8, false), Wire::kExact);
+}
+
+TEST(CheckRequest, on_one_host_small_tensors_have_the_wire_type_of_those_whose_bucket_they_share) {
+  TensorRequest request = collective(Collective::kAllreduce, "t");
+  request.shape = {3};
+  EXPECT_EQ(effective_wire(request, Wire::kInt8, true), Wire::kInt8);
+  EXPECT_EQ(effective_wire(request, Wire::kExact, true), Wire::kExact);
+  request.op = ReduceOp::kMax;
+  EXPECT_EQ(effective_wire(request, Wire::kInt8, true), Wire::kExact);
 }
 
 TEST(CheckRequest, a_root_outside_the_set_is_refused) {

@@ -159,11 +159,12 @@ Status check_splits(const TensorRequest& request, size_t member_count) {
 
 }  // namespace
 
-Wire effective_wire(const TensorRequest& request, Wire wanted) {
+Wire effective_wire(const TensorRequest& request, Wire wanted, bool are_on_one_host) {
   constexpr int64_t kLeastElements = 1024;
   int64_t count = 1;
   for (const int64_t dim : request.shape) count *= dim;
-  return count < kLeastElements || !why_not_encoded(request).empty() ? Wire::kExact : wanted;
+  const bool is_too_small = count < kLeastElements && !are_on_one_host;
+  return is_too_small || !why_not_encoded(request).empty() ? Wire::kExact : wanted;
 }
 
 Status check_request(const TensorRequest& request, const std::vector<Rank>* members, Rank me,

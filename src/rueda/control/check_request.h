@@ -17,7 +17,8 @@ Status check_request(const TensorRequest& request, const std::vector<Rank>* memb
                      Rank world_size);
 
 // The wire type with which the tensor travels, if `wanted` is asked for: none, if it is not for such tensors,
-// or if the tensor is so small that a block's share of the work is not worth it.
-Wire effective_wire(const TensorRequest& request, Wire wanted);
+// or if the tensor is so small that a block's share of the work is not worth it. Where the members are on one
+// host nothing is encoded; small tensors keep the type there, so that they share buckets with larger ones.
+Wire effective_wire(const TensorRequest& request, Wire wanted, bool are_on_one_host);
 
 }  // namespace rueda::control

@@ -55,12 +55,17 @@ size_t output_bytes(const Tensor& tensor, Rank group_size) {
   return bytes;
 }
 
-// Refuses what the settings of this job exclude. Small tensors travel as they are.
-Status settle_wire(control::TensorRequest& request, const Config& config) {
+bool is_on_one_host(const Group& group, const std::vector<PeerInfo>& all) {
+  return std::ranges::all_of(
+      group.members, [&](Rank member) { return are_on_one_host(all, group.members.front(), member); });
+}
+
+// Refuses what the settings of this job exclude. Small tensors travel between hosts as they are.
+Status settle_wire(control::TensorRequest& request, const Config& config, bool on_one_host) {
   if (request.wire == Wire::kExact) return Status::ok();
   if (const std::string why = why_no_wire(config, request.wire); !why.empty())
     return {Code::kUnsupported, "Tensor " + request.name + ": " + why};
-  request.wire = control::effective_wire(request, request.wire);
+  request.wire = control::effective_wire(request, request.wire, on_one_host);
   return Status::ok();
 }
 
@@ -75,13 +80,15 @@ Status Submissions::complete(Tensor& tensor) const {
     if (Status s = resolve_splits(request, group->size()); !s.is_ok()) return s;
     tensor.output_bytes = output_bytes(tensor, group->size());
   }
-  if (tensor.takes_wire_setting) request.wire = control::effective_wire(request, session.config.wire);
+  const Wire wanted = tensor.takes_wire_setting ? session.config.wire : request.wire;
+  const bool on_one_host = wanted != Wire::kExact && group && is_on_one_host(*group, *session.all);
+  if (tensor.takes_wire_setting) request.wire = control::effective_wire(request, wanted, on_one_host);
   tensor.is_only_read = request.what == Collective::kBroadcast && request.root == session.me;
   if (Status s =
           control::check_request(request, group ? &group->members : nullptr, session.me, session.size());
       !s.is_ok())
     return s;
-  return settle_wire(request, session.config);
+  return settle_wire(request, session.config, on_one_host);
 }
 
 Result<int64_t> Submissions::submit(std::vector<Tensor> tensors, bool will_wait) {

@@ -88,7 +88,8 @@ Status CallRunner::load(bool is_discarded) {
     packing_.clear();
     return Status::ok();
   }
-  const Status packed = is_encoded() ? encoded_.pack() : packing_.pack(current_, needs_copy());
+  if (is_encoded()) return Status::ok();  // prepare() knows what it needs
+  const Status packed = packing_.pack(current_, needs_copy());
   if (!packed.is_ok()) {
     context_.broken = packed;  // the other members run the call, and nobody here will receive what they send
     return packed;
@@ -123,6 +124,10 @@ Status CallRunner::prepare(const schedule::Spec& spec) {
     const auto room = wire_.reserve(static_cast<size_t>(blocks * wire_block_bytes(spec.wire)));
     if (!room.is_ok()) return context_.broken = room.status();
     wire = room.value();
+  }
+  if (is_encoded() && !is_cancelled_) {
+    if (const Status status = encoded_.prepare(*prepared_); !status.is_ok()) return context_.broken = status;
+    current_.note(Activity::kTransfer);
   }
   spec_ = spec;
   buffers_ = {.spec = &spec_,
@@ -201,6 +206,7 @@ void CallRunner::cancel(std::span<const int32_t> arrivals) {
   RUEDA_CHECK(!is_cancelled_, "a call is cancelled once");
   is_cancelled_ = true;
   is_held_ = false;
+  if (is_encoded()) encoded_.roll_back();
   if (!is_connecting_) return execution_.cancel(arrivals);
   arrivals_.assign(arrivals.begin(), arrivals.end());  // as if it had been discarded from the start
   if (const Status status = connect(); !status.is_ok()) end(status);
@@ -213,12 +219,13 @@ void CallRunner::on_completion(uint32_t step, const Status& status) {
 
 void CallRunner::end(const Status& status) {
   is_running_ = is_connecting_ = false;
-  if (status.is_ok() && !is_cancelled_) {
-    if (is_encoded())
-      encoded_.commit();
-    else
-      packing_.unpack(current_);
-  }
+  const bool is_done = status.is_ok() && !is_cancelled_;
+  if (is_encoded() && is_done)
+    encoded_.commit();
+  else if (is_encoded())
+    encoded_.roll_back();
+  else if (is_done)
+    packing_.unpack(current_);
   finished_ = Done{.id = current_.id, .status = status, .how = how_};
 }
 

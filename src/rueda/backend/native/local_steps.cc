@@ -52,6 +52,12 @@ void finish(const Step& step, const Buffers& buffers) {
   kernels::finish(spec.dtype, from.data, to, count, spec.scale);
 }
 
+// The inputs of this rank are encoded from where the tensors are.
+void encode(const Step& step, const Buffers& buffers) {
+  const std::byte* const sums = step.from.buffer == Buffer::kInput ? nullptr : buffers.read(step.from);
+  buffers.encoded->encode(step.to, sums, buffers.write(step.to));
+}
+
 // Each tensor of a fused call has its own coefficients. The slices span the whole call.
 void adasum(const Step& step, const Buffers& buffers) {
   const Spec& spec = *buffers.spec;
@@ -124,7 +130,7 @@ void run_local(const Step& step, const Buffers& buffers) {
     case StepKind::kAdasum:
       return adasum(step, buffers);
     case StepKind::kEncode:
-      return buffers.encoded->encode(step.to, buffers.read(step.from), buffers.write(step.to));
+      return encode(step, buffers);
     case StepKind::kSend:
     case StepKind::kRecv:
     case StepKind::kRecvReduce:

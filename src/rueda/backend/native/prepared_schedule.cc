@@ -20,6 +20,8 @@ int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+bool is_of_input(const Slice& slice) { return slice.buffer == Buffer::kInput && slice.count > 0; }
+
 bool is_send(const Step& step) { return step.kind == StepKind::kSend; }
 
 // Whether the bytes of a receive cannot simply be put where they belong.
@@ -201,6 +203,12 @@ PreparedSchedule prepare_schedule(schedule::Schedule schedule, const Spec& spec,
   prepared.schedule = std::move(schedule);
   link_dependents(prepared);
   fill_queues(prepared, spec);
+  for (const Step& step : prepared.schedule.steps) {
+    if (step.kind == StepKind::kEncode)
+      prepared.encoded_count += step.to.count;
+    else
+      prepared.reads_input = prepared.reads_input || is_of_input(step.from) || is_of_input(step.from2);
+  }
   return prepared;
 }
 

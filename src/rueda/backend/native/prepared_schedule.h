@@ -35,6 +35,8 @@ struct PreparedSchedule {
   std::vector<int32_t> consumer_of;       // [steps] numbers the receives that need a consumer; -1: none
   std::vector<Queue> queues;
   int32_t consumer_count = 0;
+  bool reads_input = false;   // in another step than kEncode
+  int64_t encoded_count = 0;  // elements that its steps encode
 
   [[nodiscard]] size_t size() const { return schedule.steps.size(); }
   [[nodiscard]] std::span<const int32_t> dependents_of(int32_t step) const {
