@@ -4,8 +4,8 @@
     sudo python bench/wire_types.py --rates 100mbit --rounds 3 --iterations 1
 
 Each host is a network name space with a rank of its own (`rueda bench replay`). Wire types take turns: a
-round is a job for each of them, every other round in the opposite order, and a ratio is one of medians of the same
-round. On one host, "one", the ranks share memory and nothing is encoded: there the ratio should be 1.
+round is a job for each of them, every other round in the opposite order, and a ratio is one of medians of the
+same round. On one host, "one", the ranks share memory and nothing is encoded: there the ratio should be 1.
 """
 
 from __future__ import annotations
