@@ -7,13 +7,15 @@
 A run is: the C++ test programs of build/release and then pytest, beside the busy processes; at last, without
 them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
 those that fails runs once more and counts as flaky if it then passes. With arguments for pytest there is no
-C++. Logs and reports lie in build/busy/. The exit status is 1 if a test failed or was flaky, 2 if none ran.
+C++. Logs and reports lie in build/busy/. Ctrl-C and SIGTERM end what runs. The exit status is 1 if a test
+failed or was flaky, 2 if none ran.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -27,7 +29,7 @@ from typing import Dict, Iterator, List
 
 from check_results import Tally, died, read_report
 from cpp_tests import ALONE
-from run_command import ROOT, describe_exit, run
+from run_command import ROOT, describe_exit, end_all, run
 from run_tests import build
 
 PART_LIMIT_S = 3 * 3600
@@ -74,7 +76,8 @@ def run_part(command: List[str], report: Path) -> Outcome:
         status = run(command, PART_LIMIT_S, output=log)
     found = read_report(report)
     if died(report, 0 if status == NOTHING else status):
-        found.failed.append(f"{report.stem} {describe_exit(status)}")
+        program = report.stem.partition(".")[2]  # the same beside others, alone and again
+        found.failed.append(f"{program} {describe_exit(status)}")
     return Outcome(len(found.passed), found.failed)
 
 
@@ -114,7 +117,29 @@ def is_ours(folder: Path) -> bool:
     return all(re.fullmatch(r"run-\d+", entry.name) for entry in folder.iterdir())
 
 
+def raise_signal(number: int, frame: object) -> None:
+    """A second one must not disturb the end."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
+
+
 def main() -> int:
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, raise_signal)
+    try:
+        return run_as_told()
+    except KeyboardInterrupt as stop:
+        end_all(signal.SIGKILL)
+        print(
+            f"stopped by {signal.Signals(stop.args[0]).name}; what runs is ended", file=sys.stderr, flush=True
+        )
+        return 128 + int(stop.args[0])
+
+
+def run_as_told() -> int:
+    """By the command line."""
     parser = argparse.ArgumentParser(description="the tests, several times, on a machine that is kept busy")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--busy", type=int, default=4, help="processes that use a core each")
@@ -122,11 +147,13 @@ def main() -> int:
     options, arguments = parser.parse_known_args()
     if options.runs < 1:
         parser.error(f"--runs {options.runs} would test nothing; 1 or more")
+    if options.busy < 1:
+        parser.error(f"--busy {options.busy} would keep nothing busy; 1 or more")
+    if importlib.util.find_spec("pytest") is None:
+        parser.error("this Python has no pytest; run make setup, then .venv/bin/python tools/busy_tests.py")
     if not is_ours(options.out):
         parser.error(f"--out {options.out} would be deleted and is not of an earlier call; name a new folder")
     shutil.rmtree(options.out, ignore_errors=True)
-    # A shell lets what it starts in the background ignore Ctrl-C, and so would the ranks of the tests.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
     if not arguments and not build(Tally(), "release", ["rueda_tests"]):
         parser.error("the C++ tests cannot be built: build/logs/build-release.log")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import IO, Dict, List, Optional, Set
 
@@ -18,12 +19,34 @@ class Stopped(Exception):
     """No command is started any more."""
 
 
+def _processes_of(session: int) -> List[int]:
+    """Also those in process groups of their own, such as the commands of ninja."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.getsid(pid) == session:
+                found.append(pid)
+    return found
+
+
+def _kill_session(session: int) -> None:
+    """Several times, because one may start another one meanwhile."""
+    for _ in range(5):
+        found = _processes_of(session)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(0.02)
+
+
 class _Running:
-    """The process groups of all threads. Any thread."""
+    """The sessions of all threads, each with the number of its first process. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: Set[int] = set()
+        self._sessions: Set[int] = set()
         self._is_over = False
 
     def start(
@@ -41,19 +64,24 @@ class _Running:
                 env=env,
                 start_new_session=True,
             )
-            self._groups.add(process.pid)
+            self._sessions.add(process.pid)
             return process
 
-    def remove(self, group: int) -> None:
+    def remove(self, session: int) -> None:
+        """Its first process has ended. If all is over, what that one has left behind ends too."""
         with self._lock:
-            self._groups.discard(group)
+            self._sessions.discard(session)
+            if self._is_over:
+                _kill_session(session)
 
     def signal_all(self, number: signal.Signals) -> None:
         with self._lock:
             self._is_over = True
-            for group in self._groups:
+            for session in self._sessions:
+                if number == signal.SIGKILL:
+                    _kill_session(session)
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(group, number)
+                    os.killpg(session, number)
 
 
 _running = _Running()
@@ -79,7 +107,7 @@ def run(
         return TIMED_OUT
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_session(process.pid)
             process.wait()
         _running.remove(process.pid)
 

@@ -8,7 +8,8 @@ time, it is printed as FLAKY and does not fail the whole.
 
 At the end come the failures, the reasons of skips and the time of each stage; the last line is
 ``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]`` runs some
-stages. The names of all checks that passed are in build/checks.txt. Ctrl-C and SIGTERM end what runs.
+stages. Without it, the names of all checks that passed are then in build/checks.txt. Ctrl-C and SIGTERM end
+what runs.
 
 C++ tests of what runs in a user's job are run under AddressSanitizer, those of the rest of the command in
 the release build, and in both what optimization could break. ``--thorough`` runs all of them in both, also
@@ -47,6 +48,9 @@ JOBS = str(os.cpu_count() or 1)
 
 def run_quietly(tally: Tally, name: str, command: List[str], limit_s: float) -> bool:
     """One check with its output in a file, of which the end is shown if it fails."""
+    if shutil.which(command[0]) is None:
+        tally.note(name, False, f"there is no command {command[0]} here; run make setup first")
+        return False
     log = BUILD / "logs" / f"{name.replace(' ', '-').replace('/', '-')}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
@@ -324,10 +328,10 @@ def main() -> int:
     parser.add_argument("--thorough", action="store_true", help="also what others nearly prove, and portable")
     given = parser.parse_args()
     every_time = [name for name in STAGES if given.thorough or name != "portable"]
-    wanted = given.only.split(",") if given.only else every_time
-    unknown = set(wanted) - set(STAGES)
-    if unknown:
-        parser.error(f"unknown stage {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
+    wanted = every_time if given.only is None else [name.strip() for name in given.only.split(",")]
+    if unknown := sorted(set(wanted) - set(STAGES)):
+        named = ", ".join(name or "one without a name" for name in unknown)
+        parser.error(f"--only: there is no such stage: {named}; choose from {', '.join(STAGES)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, raise_signal)
     if given.thorough:
@@ -335,7 +339,8 @@ def main() -> int:
     elif {"cpp", "asan"} <= set(wanted):
         RELEASE.programs_left_out = NOT_OPTIMIZED
         ASAN.programs_left_out = COMMAND
-        TSAN.programs_left_out = (*ONE_THREAD, *COMMAND, *tests_of("launch"))  # few threads, none in the last
+        # In those of the command few threads run, and in those of the launcher none.
+        TSAN.programs_left_out = (*ONE_THREAD, *COMMAND, *tests_of("launch"))
     BUILD.mkdir(exist_ok=True)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     begin = time.monotonic()
@@ -349,7 +354,8 @@ def main() -> int:
         lanes.end()
         return 128 + int(stop.args[0])
     tally = lanes.tally
-    (BUILD / "checks.txt").write_text("".join(f"{name}\n" for name in sorted(tally.passed)))
+    if given.only is None:
+        (BUILD / "checks.txt").write_text("".join(f"{name}\n" for name in sorted(tally.passed)))
     print_end(tally, time.monotonic() - begin)
     return 1 if tally.failures else 0
 

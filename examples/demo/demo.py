@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ def train(ranks: int, timeline: Path) -> Dict[str, Any]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description="trains with 1 and with 2 ranks and compares them").parse_args()
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     timeline = OUT / "timeline.json"

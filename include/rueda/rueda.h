@@ -279,7 +279,7 @@ RUEDA_API void rueda_forget(int64_t prepared);
 
 /* Tensors with a wire type are from now on scaled by `factor` in comparison with before, as by a new loss
  * scale: what this rank has kept of them for the next calls is scaled alike. Call it on all ranks while no
- * such tensor is in flight. factor: positive and finite. */
+ * such tensor is in flight. factor: positive and finite; the product of all since init, 1e-50 to 1e50. */
 RUEDA_API int rueda_rescale_residuals(double factor);
 
 /* What this rank has kept of tensors with a wire type, as bytes for a checkpoint of this rank. names: `count`

@@ -256,7 +256,8 @@ def rescale_residuals(factor: float) -> None:
     """What wire types have left to be sent later is scaled by factor (docs/wire_types.md). Call it on all
     ranks, between two steps, when gradients grow by this factor, as with a new loss scale.
 
-    Raises ValueError before init, and for a factor that is not positive and finite.
+    Raises ValueError before init, for a factor that is not positive and finite, and if the product of all
+    factors since init leaves 1e-50 to 1e50.
     """
     status = _core.rescale_residuals(number_of(factor, "factor"))
     if status != _core.OK:

@@ -29,8 +29,11 @@ def save(names: Sequence[str] | None = None, process_set: int = 0) -> bytes:
 def load(saved: bytes) -> None:
     """Puts them back, to the bit; where ranks or hosts are others now, they are dropped, as the log says.
 
-    Raises ValueError while operations are in flight, before init, and for other bytes.
+    Raises ValueError while operations are in flight, before init, and for other bytes; TypeError for what is
+    no bytes.
     """
+    if not isinstance(saved, bytes):
+        raise TypeError(f"residuals.load: saved is {type(saved).__name__}, but it must be bytes of save().")
     status = _core.load_residuals(saved, len(saved))
     if status != _core.OK:
         raise_refused(status)

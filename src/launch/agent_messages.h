@@ -116,7 +116,8 @@ struct ViewChangeFor {
   status::ViewChange change{};
 };
 
-// What stands on the board of a process. answer: to a proposal; 0 if it was asked for its commit only.
+// What a process has written on its board. answer: its vote on a proposal; 0 if it was asked only which
+// commit it holds.
 struct BoardReport {
   int32_t rank = 0;
   uint16_t round = 0;

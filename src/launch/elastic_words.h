@@ -13,7 +13,7 @@ std::string describe_view(const membership::View& view);
 
 // How a process has ended that others may miss. ending.rank is its rank if it was a member.
 std::string describe_loss(const Ending& ending, const membership::Uid& uid, const membership::View& view);
-// The same of a member that ended well, although the others go on.
+// A member that has ended with exit status 0 while the others go on, in the same words.
 std::string describe_early_end(const Ending& ending, const membership::Uid& uid,
                                const membership::View& view);
 

@@ -110,7 +110,8 @@ class Side {
       case Kind::kRemoveSet:
         return check(engine_->remove_process_set(static_cast<int32_t>(Set::kDynamic)));
       case Kind::kRescale:
-        return residuals.rescale(round.factor);
+        EXPECT_TRUE(residuals.rescale(round.factor));
+        return;
       case Kind::kSave:
         saved_ = save();
         return;

@@ -16,7 +16,7 @@ import rueda.jax as hvd
 
 pytestmark = [
     pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session"),
-    pytest.mark.thorough("world0"),
+    pytest.mark.thorough("world1"),
 ]
 
 BATCH = 6

@@ -118,9 +118,14 @@ assert "do not go with Adasum" in refusal(
 assert "Compression.int8 is for Sum and Average of allreduce" in refusal(
     lambda: hvd.reducescatter(one, name="a", compression=int8))
 assert "factor must be positive and finite" in refusal(lambda: hvd.rescale_residuals(-1))
+assert "all factors since init together" in refusal(lambda: hvd.rescale_residuals(1e-60))
+hvd.rescale_residuals(1e-40)
+assert "lie between 1e-50 and 1e50" in refusal(lambda: hvd.rescale_residuals(1e-20))
+hvd.rescale_residuals(1e40)
 chosen = int8 if rank == 0 else hvd.Compression.none
 assert "Mismatched wire types: One rank sends int8, but another rank sends float32. Tensor allreduce.b: " \\
-    "rank 0 has int8" in refusal(lambda: hvd.allreduce(one, name="b", compression=chosen))
+    "rank 0 has int8" in (why := refusal(lambda: hvd.allreduce(one, name="b", compression=chosen)))
+assert why.endswith("Give all ranks the same compression and the same RUEDA_WIRE."), why
 assert float(hvd.allreduce(one, name="b", compression=int8)[0]) == 1.0
 """
 

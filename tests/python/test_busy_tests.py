@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -46,6 +50,7 @@ def test_a_call_that_tests_nothing_is_refused(tmp_path: Path) -> None:
     for options, why in (
         (["--runs", "0"], "--runs 0 would test nothing"),
         (["--runs", "-3"], "--runs -3 would test nothing"),
+        (["--busy", "0"], "--busy 0 would keep nothing busy"),
         (["-k", "nonsense"], "no test ran"),
     ):
         command = [sys.executable, str(ROOT / "tools/busy_tests.py"), "--busy", "1", *options]
@@ -61,6 +66,34 @@ def test_a_folder_of_others_is_not_deleted(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2 and f"--out {tmp_path} would be deleted" in done.stderr
     assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_tests_and_the_busy_processes(tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "test_them.py"
+    file.write_text(
+        f"import time\ndef test_waits():\n    open({str(tmp_path / 'began')!r}, 'w')\n    time.sleep(300)"
+    )
+    command = [sys.executable, str(ROOT / "tools/busy_tests.py"), "--busy", "1", f"--out={tmp_path / 'out'}"]
+    command += ["-o", f"cache_dir={tmp_path / 'cache'}", str(file)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 90.0
+    while not (tmp_path / "began").exists():
+        assert run.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+    started = [int(pid) for pid in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+    run.send_signal(number)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 128 + number and f"stopped by {number.name}; what runs is ended" in said
+    assert len(started) == 2 and not any(is_alive(pid) for pid in started)
+
+
+def is_alive(pid: int) -> bool:
+    """Not a zombie either."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_busy_processes_end_with_their_context() -> None:

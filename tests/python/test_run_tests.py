@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import check_results  # noqa: E402 (found in tools)
 import cpp_tests  # noqa: E402
+import run_tests  # noqa: E402
 
 # Reports $CASES as a test program of googletest does, beside a sanitizer's $FINDING. A repeated run passes.
 PROGRAM = """#!/bin/sh
@@ -130,7 +131,8 @@ folder, builds = Path(sys.argv[1]), sys.argv[2] == "builds"
 run_tests.BUILD = folder
 run_tests.build_release = lambda tally: tally.note("build release", builds)
 def wait(tally):
-    run_command.run(["sh", "-c", f"exec 7> {folder}/held; sleep 300; sleep 300"], 600.0)
+    # The child has a process group of its own, as the commands of ninja have.
+    run_command.run(["bash", "-c", f"exec 7> {folder}/held; set -m; sleep 300 & wait"], 600.0)
 for name in run_tests.STAGES:
     run_tests.STAGES[name] = lambda tally, name=name: tally.note(f"stage {name}", True)
 run_tests.ALONE.clear()
@@ -169,6 +171,20 @@ def holders(path: Path) -> List[str]:
         except OSError:
             continue  # it has ended, or has no such descriptor
     return found
+
+
+@pytest.mark.parametrize("only", ["", "cpp,,lint", "cpp,lnit"])
+def test_a_stage_that_is_none_is_refused(only: str) -> None:
+    command = [sys.executable, str(ROOT / "tools/run_tests.py"), "--only", only]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    named = "lnit" if "lnit" in only else "one without a name"
+    assert done.returncode == 2 and f"there is no such stage: {named}; choose from cpp" in done.stderr
+
+
+def test_a_command_that_is_not_here_is_a_failure_that_says_what_to_do() -> None:
+    tally = check_results.Tally()
+    assert not run_tests.run_quietly(tally, "lint", ["no-such-command"], 1.0)
+    assert tally.failures == ["lint: there is no command no-such-command here; run make setup first"]
 
 
 def test_without_a_release_build_no_tests_of_it_run(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ backend::Segment attached(ResidualStore& store, Batch batch) {
   return batch.segments[0];
 }
 
+TEST(ResidualStore, FactorsThatWouldLoseEveryNumberAreRefusedTogether) {
+  ResidualStore store;
+  EXPECT_FALSE(store.rescale(1e-60));
+  EXPECT_TRUE(store.rescale(1e-40));
+  EXPECT_FALSE(store.rescale(1e-20));
+  EXPECT_TRUE(store.rescale(1e80));
+  EXPECT_FALSE(store.rescale(1e20));
+}
+
 TEST(ResidualStore, KeepsAResidualByProcessSetAndName) {
   ResidualStore store;
   const backend::Segment first = attached(store, batch_of("grad", 1000));

@@ -43,7 +43,8 @@ struct Segment {
   // be read, and its output written, when memory.ready has happened.
   Memory memory = {};
   // Calls with a wire type: a number that follows from the name, the same on every member, and the residual.
-  // Backends read and write the residual while the call runs, and change it only when the call has succeeded.
+  // Backends read and write the residual while the call runs. If the call is cancelled or fails, it is again
+  // what it was before anything else can use it.
   uint64_t name_hash = 0;
   Residual residual = {};
 };

@@ -321,7 +321,11 @@ int rueda_rescale_residuals(double factor) {
     return capi::fail(
         {Code::kInvalidArgument, "rueda_rescale_residuals: factor must be positive and finite, but it is " +
                                      std::to_string(factor) + "."});
-  engine->submissions().residuals().rescale(factor);
+  if (!engine->submissions().residuals().rescale(factor))
+    return capi::fail({Code::kInvalidArgument,
+                       "rueda_rescale_residuals: factor " + std::to_string(factor) +
+                           " is refused, because all factors since init together must lie between 1e-50 and "
+                           "1e50; give new scale / old scale."});
   return RUEDA_OK;
 }
 

@@ -36,8 +36,8 @@ class Dependents {
   // The tensors of a process set that wait here.
   [[nodiscard]] std::vector<const PendingTensor*> of_set(int32_t process_set) const;
 
-  // Takes it until the tensors with these ids are ordered. False if it follows none of them; it is then left
-  // as it is.
+  // Keeps `dependent` until the tensors with these ids are ordered, and returns true. If there are none to
+  // wait for, it returns false and leaves `dependent` to the caller.
   bool take(Complete& dependent, std::set<uint64_t> after);
   // These tensors are ordered or have failed. Returns what follows now, in this order.
   std::vector<Complete> after(const Finished& ordered);

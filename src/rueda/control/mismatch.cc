@@ -218,13 +218,15 @@ Status check_memory(const Submissions& all) {
 
 Status check_wires(const Submissions& all) {
   const auto wire = [](const TensorRequest& r) { return std::string(name_of(r.wire)); };
-  return compare(
+  Status status = compare(
       all, [](const TensorRequest& r) { return r.wire; },
       [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched wire types: One rank sends " + wire(a) + ", but another rank sends " + wire(b) +
                ".";
       },
       wire);
+  if (!status.is_ok()) status.why += " Give all ranks the same compression and the same RUEDA_WIRE.";
+  return status;
 }
 
 Status check_dtypes(const Submissions& all) {

@@ -20,7 +20,8 @@ uint64_t hash_of(std::string_view name) {
 
 // The first bytes of what save() returns: "rueda", 0, and the version of the format.
 constexpr uint64_t kSavedMagic = 0x0001'0061'6465'7572;
-constexpr double kLeastPending = 1e-100;  // no program rescales so far, and infinities spread
+// Of a factor that is saved: from one end of the scales to the other. Infinities would spread.
+constexpr double kMostPending = ResidualStore::kMostScale * ResidualStore::kMostScale * 1.001;
 
 size_t whole_blocks(int64_t count) {
   return static_cast<size_t>((count + kWireBlock - 1) / kWireBlock * kWireBlock);
@@ -87,10 +88,12 @@ void ResidualStore::drop(int32_t process_set) {
   kept_.erase(first, last);
 }
 
-void ResidualStore::rescale(double factor) {
+bool ResidualStore::rescale(double factor) {
   double now = scale_.load(std::memory_order_relaxed);
-  while (!scale_.compare_exchange_weak(now, now * factor, std::memory_order_relaxed)) {
-  }
+  do {
+    if (!(now * factor >= 1 / kMostScale && now * factor <= kMostScale)) return false;
+  } while (!scale_.compare_exchange_weak(now, now * factor, std::memory_order_relaxed));
+  return true;
 }
 
 // ---- carrying residuals to another epoch ----
@@ -166,7 +169,7 @@ std::optional<std::vector<ResidualStore::Saved>> ResidualStore::parse(ByteReader
   if (!from.is_ok()) return std::nullopt;
   for (const Saved& saved : all) {
     if (saved.count < 0 || saved.count > most_elements_) return std::nullopt;
-    if (saved.count > 0 && !(saved.pending >= kLeastPending && saved.pending <= 1 / kLeastPending))
+    if (saved.count > 0 && !(saved.pending >= 1 / kMostPending && saved.pending <= kMostPending))
       return std::nullopt;
     for (const auto* const blocks : {&saved.sent, &saved.owned})
       for (const Saved::Block& block : *blocks)

@@ -48,8 +48,10 @@ class ResidualStore {
   // The set was removed.
   void drop(int32_t process_set);
   // From the next call on, residuals count `factor` times: the values they belong to have been rescaled. Any
-  // thread.
-  void rescale(double factor);
+  // thread. Changes nothing and returns false if all factors together would leave [1 / kMostScale,
+  // kMostScale].
+  bool rescale(double factor);
+  static constexpr double kMostScale = 1e50;
   // Residuals as bytes of this rank: blocks of zeros take none. Any thread, while nothing is in flight.
   [[nodiscard]] Bytes save(const Wanted& wanted, const Placements& placements) const;
   // Gives the tensors that save() was asked for the residuals that they had then, or none; where it was asked

@@ -14,7 +14,7 @@
 
 namespace rueda::runtime {
 
-// As RUEDA_TUNE has it. fusion_bytes: of one bucket at most.
+// The options that RUEDA_TUNE and its kin set. fusion_bytes: the largest bucket.
 control::Tuner::Options tuner_options(const Session& session, int64_t fusion_bytes);
 
 // Says what was tried in the log, and in the table that RUEDA_TUNE_LOG names: a row for each trial, and a

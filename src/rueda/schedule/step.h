@@ -42,8 +42,7 @@ enum class StepKind : uint8_t {
                 // type; from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
   kAdasum,      // to = adasum(from, from2), all in output or scratch; each segment of the call by itself
-  kEncode,  // to (wire) = from, in input or scratch, and the error that an earlier call has left there. The
-            // input at the same place is free afterwards: what is lost now is kept in its memory.
+  kEncode,      // to (wire) = from + residual, from in input or scratch; the residual is what this loses then
 };
 
 // The element type on the wire, which the receiver must know.
