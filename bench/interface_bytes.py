@@ -67,6 +67,12 @@ def why_not_here() -> str:
     return "" if has_commands else "the commands ip and tc (iproute2) are not here"
 
 
+def check_command(command: str | None) -> None:
+    """Ends this program if the command rueda is not there."""
+    if not command or not Path(command).exists():
+        raise SystemExit("there is no command rueda; install it, or name it with --command")
+
+
 def measure(arguments: argparse.Namespace, wire: str, elements: int) -> List[int]:
     """What each host sends for each sum."""
     hosts, sums, cut = arguments.hosts, arguments.sums, "packets" if arguments.packets else "segments"
@@ -93,8 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if why := why_not_here():
         raise SystemExit(f"cannot measure here: {why}")
-    if not arguments.command or not Path(arguments.command).exists():
-        raise SystemExit("there is no command rueda; install it, or name it with --command")
+    check_command(arguments.command)
     elements = int(arguments.megabytes * 1e6 / 4)
     print("| wire type | formula, MB a host | counted, median | smallest to largest | ratio of the median |")
     print("|---|---|---|---|---|")

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List
 
-from interface_bytes import why_not_here
+from interface_bytes import check_command, why_not_here
 
 PLAIN = "float32"
 ONE_HOST = "one"
@@ -66,15 +66,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--iterations", type=int, default=5, help="sums of a job, beside one that warms it up"
-    )
+    parser.add_argument("--iterations", type=int, default=5, help="sums of a job, after four that warm it up")
     parser.add_argument("--command", default=os.environ.get("RUEDA_BIN") or shutil.which("rueda"))
     arguments = parser.parse_args()
     if any(rate != ONE_HOST for rate in arguments.rates) and (why := why_not_here()):
         raise SystemExit(f"cannot measure here: {why}")
-    if not arguments.command or not Path(arguments.command).exists():
-        raise SystemExit("there is no command rueda; install it, or name it with --command")
+    check_command(arguments.command)
     print(
         f"{arguments.model}, {arguments.ranks} ranks, {arguments.rounds} rounds: median, smallest to largest"
     )

@@ -30,7 +30,7 @@ from typing import Dict, Iterator, List
 from check_results import Tally, died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, end_all, run
-from run_tests import build
+from run_tests import build, raise_signal
 
 PART_LIMIT_S = 3 * 3600
 NOTHING = 5  # the exit status of pytest if no test was selected
@@ -115,13 +115,6 @@ def is_ours(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return not os.path.lexists(folder)
     return all(re.fullmatch(r"run-\d+", entry.name) for entry in folder.iterdir())
-
-
-def raise_signal(number: int, frame: object) -> None:
-    """A second one must not disturb the end."""
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
-    raise KeyboardInterrupt(number)
 
 
 def main() -> int:

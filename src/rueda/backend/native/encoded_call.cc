@@ -37,11 +37,17 @@ Status EncodedCall::prepare(const PreparedSchedule& schedule) {
 void EncodedCall::pack() {
   call_->note(Activity::kPack);
   for (const WireLayout::Piece& piece : layout_.pieces()) {
-    float* const to = input_ + piece.begin;
-    load(call_->spec, call_->prescale, call_->segments[piece.segment], static_cast<size_t>(piece.within),
-         static_cast<size_t>(piece.count), reinterpret_cast<std::byte*>(to));
-    std::fill(to + piece.count, to + piece.filled, 0.0F);
+    const Segment& tensor = call_->segments[piece.segment];
+    load_filled(tensor, piece.within, piece.count, piece.filled, input_ + piece.begin);
   }
+}
+
+// Writes `filled` elements to `to`: `count` of the tensor from `begin` on, then zeros.
+void EncodedCall::load_filled(const Segment& tensor, int64_t begin, int64_t count, int64_t filled,
+                              float* to) const {
+  load(call_->spec, call_->prescale, tensor, static_cast<size_t>(begin), static_cast<size_t>(count),
+       reinterpret_cast<std::byte*>(to));
+  std::fill(to + count, to + filled, 0.0F);
 }
 
 // Where a residual begins that belongs to a piece; null: the tensor has none.
@@ -58,9 +64,7 @@ const float* EncodedCall::input_of(const WireLayout::Piece& piece, int64_t offse
   const int64_t begin = piece.within + offset;
   if (tensor.input != nullptr && call_->prescale == 1.0 && count == filled)
     return static_cast<const float*>(tensor.input) + begin;
-  load(call_->spec, call_->prescale, tensor, static_cast<size_t>(begin), static_cast<size_t>(count),
-       reinterpret_cast<std::byte*>(room));
-  std::fill(room + count, room + filled, 0.0F);
+  load_filled(tensor, begin, count, filled, room);
   return room;
 }
 

@@ -41,6 +41,7 @@ class EncodedCall {
     bool is_result = false;        // otherwise it was sent for my host
   };
   void pack();
+  void load_filled(const Segment& tensor, int64_t begin, int64_t count, int64_t filled, float* to) const;
   [[nodiscard]] const float* input_of(const WireLayout::Piece& piece, int64_t offset, int64_t filled,
                                       int64_t count, float* room) const;
   [[nodiscard]] float* residual(const WireLayout::Piece& piece, bool is_result) const;
