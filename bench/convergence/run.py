@@ -37,6 +37,7 @@ METHODS = [
     "diloco",
     "diloco-short",
     "post-local",
+    "delayed",
     "topk-starved",
 ]
 DATA = {"fashion": "/usr/share/datasets/fashion-mnist", "text": "/usr/share/doc/anarchism/html"}

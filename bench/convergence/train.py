@@ -47,6 +47,8 @@ TOGETHER: Dict[str, Wrap] = {
     "topk-late": compressed(lambda args: hvd.TopK(ratio=0.01, start_after=args.start_after)),
     # The control of the compressors, which must lose.
     "topk-starved": compressed(lambda args: hvd.TopK(ratio=0.001, error_feedback=False)),
+    "delayed": lambda o, m, args: hvd.DelayedOptimizer(o, names(m)),
+    "delayed-int8": lambda o, m, args: hvd.DelayedOptimizer(o, names(m), compression=hvd.Compression.int8),
     "sharded": lambda o, m, args: hvd.ShardedOptimizer(o, names(m), model=m),
 }
 # Those whose ranks step alone most of the time. "silent" never communicates: the control that must lose.

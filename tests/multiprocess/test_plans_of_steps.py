@@ -1,55 +1,29 @@
 """Steps of every kind of training become learned plans: nothing is negotiated in the steady state."""
 
-import json
-
 import pytest
 import torch
 import torch.distributed as dist
 from conftest import WORLDS
 from harness import on_every_rank
 from process_groups import groups
+from silence import STEPS, check_silence
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import rueda.torch as hvd
-from rueda import _core
 
 pytestmark = [
     pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2]], indirect=True),
     pytest.mark.thorough("world0"),
 ]
 
-STEPS, SILENT = 150, 30
-
 
 def net():
     torch.manual_seed(0)
     layers = [torch.nn.Linear(16, 16) for _ in range(6)]
     return torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
-
-
-def messages():
-    return json.loads(_core.describe())["counters"]["negotiation_messages"]
-
-
-def check_silence(step, steps=STEPS):
-    """Where a rank is away for a second, the plan ends; then there is something to say for a while, and all
-    ranks go on for longer."""
-    longest = 0
-    for part in (range(steps // 3), range(steps // 3, steps // 3 + steps)):
-        silent = 0
-        before = messages()
-        for number in part:
-            step(number)
-            now = messages()
-            silent = silent + 1 if now == before else 0
-            before, longest = now, max(longest, silent)
-        shortest = int(hvd.allreduce(torch.tensor(longest), op=hvd.Min, name="longest silence"))
-        if shortest >= SILENT:
-            return
-    raise AssertionError(f"{longest} steps without a message on this rank, {shortest} on another")
 
 
 def train(model, optimizer, after=lambda loss: None):
@@ -177,6 +151,12 @@ def test_parameters_exchanged_after_several_steps():
     check_silence(train(model, hvd.LocalSGD(sgd(model), named, every=2)), 2 * STEPS)
     parts = {"every": 3, "fragments": 3, "overlap": True}
     check_silence(train(model, hvd.DiLoCo(sgd(model), named, **parts)), 3 * STEPS)
+
+
+@on_every_rank
+def test_gradients_that_travel_during_the_next_step():
+    model = net()
+    check_silence(train(model, hvd.DelayedOptimizer(sgd(model), model.named_parameters(), warmup_steps=20)))
 
 
 @on_every_rank

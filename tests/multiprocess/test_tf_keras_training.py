@@ -331,6 +331,8 @@ def test_misuse_is_one_sentence():
     import rueda.tensorflow as plain
 
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match="DelayedOptimizer wraps optimizers of Keras 3"):
+        hvd.DelayedOptimizer(optimizer)
     with pytest.raises(ValueError, match="wrapped already"):
         hvd.DistributedOptimizer(optimizer)
     with pytest.raises(ValueError, match=r"wraps an optimizer of tf_keras.*but got builtins.str"):

@@ -13,6 +13,7 @@ FUNCTIONS = "multiprocess/test_torch_functions.py::test_"
 GRADIENTS = "multiprocess/test_torch_gradients.py::test_"
 LIFECYCLE = "multiprocess/test_torch_lifecycle.py::test_"
 OPTIMIZER = "multiprocess/test_torch_optimizer.py::test_"
+DELAYED = "multiprocess/test_torch_delayed.py::test_"
 LOCAL = "multiprocess/test_torch_local_steps.py::test_"
 SHARDED = "multiprocess/test_torch_sharded.py::test_"
 TIMELINE = "multiprocess/test_timeline.py::test_"
@@ -60,6 +61,7 @@ TORCH = {
     "HorovodInternalError": ERRORS + "mismatched_data_types",
     "Compression": COLLECTIVES + "compression_restores_the_type",
     "rescale_residuals": WIRE + "what_encoding_loses_comes_with_the_next_steps",
+    "DelayedOptimizer": DELAYED + "each_step_uses_the_gradients_of_the_step_before",
     "DiLoCo": LOCAL + "diloco_is_what_its_paper_says",
     "LocalSGD": LOCAL + "ranks_agree_after_so_many_steps_and_not_before",
     "DistributedOptimizer": OPTIMIZER + "loss_curve_equals_one_process_with_the_whole_batch",

@@ -14,6 +14,7 @@ from rueda.exports import *  # noqa: F403
 from rueda.jax import _plugin, collectives, elastic, functions  # noqa: F401 (elastic: as an attribute)
 from rueda.jax.collectives import *  # noqa: F403
 from rueda.jax.compression import Compression
+from rueda.jax.delayed import DelayedOptimizer
 from rueda.jax.functions import *  # noqa: F403
 from rueda.jax.local_steps import DiLoCo, LocalSGD
 from rueda.jax.optimizer import DistributedOptimizer, distributed_value_and_grad
@@ -26,6 +27,7 @@ _plugin.register()
 
 __all__ = [
     "Compression",
+    "DelayedOptimizer",
     "DiLoCo",
     "DistributedOptimizer",
     "HorovodInternalError",

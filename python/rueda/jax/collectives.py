@@ -171,18 +171,25 @@ def reduce_gradients(
 ) -> Any:
     """allreduce of all gradients of a step. Tells the timeline that it has ended, also inside jit.
 
-    terms: (op, prescale, postscale). step: the number of what steps, such as the optimizer; not 0.
+    terms: (op, prescale, postscale). step: the number of what steps, such as the optimizer; 0: nothing does.
     """
     op, prescale, postscale = terms
     spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
     return _reduce(tree, name, spec, compression)
 
 
-def start_average(
-    tree: Any, name: str, process_set: ProcessSet, compression: type[Compressor]
+def start_reducing(
+    tree: Any,
+    name: str,
+    terms: tuple[int, float, float],
+    process_set: ProcessSet,
+    compression: type[Compressor],
+    step: int,
 ) -> Callable[[], Any]:
-    """Starts an allreduce with Average of concrete arrays. The function waits, and returns the averages."""
-    sent, spec, decode = _compressed(tree, describe(_core.ALLREDUCE, process_set, op=Average), compression)
+    """Starts what reduce_gradients does, with concrete arrays. The function waits, and returns the result."""
+    op, prescale, postscale = terms
+    spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
+    sent, spec, decode = _compressed(tree, spec, compression)
     paths, leaves, rebuild = _sendable(sent, name, spec)
     handles = _start_eagerly(spec, [name + path for path in paths], leaves)
     return lambda: decode(rebuild([jnp.asarray(result) for result in finish_step(spec, handles)]))

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from rueda import epochs
 from rueda.diloco import OuterOptimizer, Turns
-from rueda.jax.collectives import allreduce, is_traced, start_average
+from rueda.jax.collectives import allreduce, is_traced
 from rueda.jax.compression import Compression, Compressor
+from rueda.jax.travel import Terms, Travel
 from rueda.operations import check_compression, set_size
 from rueda.policy import Average, check_every, check_outer
 from rueda.process_sets import ProcessSet, global_process_set
@@ -80,62 +79,6 @@ def LocalSGD(every: int, name: str | None = None, process_set: ProcessSet = glob
     return Exchange(init, update)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether an array is the other one, or a copy of it, as from a checkpoint of one rank alone."""
-    return one is other or np.asarray(one).tobytes() == np.asarray(other).tobytes()
-
-
-class _UnderWay(NamedTuple):
-    """The average of these arrays was started, in an epoch."""
-
-    changes: list[Any]
-    epoch: int
-    finish: Callable[[], Any]
-
-
-class _Travel:
-    """How changes become averages. Trees keep the paths of all leaves, after which they are named."""
-
-    def __init__(self, name: str, process_set: ProcessSet, compression: type[Compressor]) -> None:
-        self._name, self._process_set, self._compression = name, process_set, compression
-        self._started: dict[int, _UnderWay] = {}  # by the first place
-
-    def average(self, structure: Any, places: list[int], changes: list[Any]) -> list[Any]:
-        """The averages; those of concrete arrays may have been started."""
-        if not is_traced(changes):
-            started, averages = self._take(places)
-            if averages is not None and all(_is_same(mine, one) for mine, one in zip(changes, started)):
-                return averages
-        if set_size(self._process_set, "DiLoCo") == 1:
-            return changes
-        ranks, tree = self._process_set, self._tree(structure, places, changes)
-        averaged = allreduce(tree, self._name, process_set=ranks, compression=self._compression)
-        return jax.tree.leaves(averaged)
-
-    def _take(self, places: list[int]) -> tuple[list[Any], list[Any] | None]:
-        """What was started last, and its averages, if any. Their names are free then."""
-        started = self._started.pop(places[0], None) if places else None
-        if started is None or started.epoch != epochs.current():
-            return [], None
-        return started.changes, started.finish()
-
-    def start(self, structure: Any, places: list[int], changes: list[Any]) -> None:
-        """Starts averaging concrete arrays."""
-        self._take(places)  # of a training that was left there
-        if not places or set_size(self._process_set, "DiLoCo") == 1:
-            return
-        tree = self._tree(structure, places, changes)
-        finish = start_average(tree, self._name, self._process_set, self._compression)
-        self._started[places[0]] = _UnderWay(changes, epochs.current(), lambda: jax.tree.leaves(finish()))
-
-    @staticmethod
-    def _tree(structure: Any, places: list[int], arrays: list[Any]) -> Any:
-        leaves: list[Any] = [None] * structure.num_leaves  # None is no leaf: the others keep their paths
-        for place, array in zip(places, arrays):
-            leaves[place] = array
-        return structure.unflatten(leaves)
-
-
 class _Fragment(NamedTuple):
     """The leaves of a fragment. changes: of this rank, under way; [] without overlap."""
 
@@ -157,7 +100,7 @@ class _Fragment(NamedTuple):
 class _DiLoCo:
     """DiLoCo as functions of pytrees."""
 
-    def __init__(self, turns: Turns, outer: OuterOptimizer, travel: _Travel) -> None:
+    def __init__(self, turns: Turns, outer: OuterOptimizer, travel: Travel) -> None:
         self._turns, self._outer, self._travel = turns, outer, travel
 
     def init(self, params: Any) -> DiLoCoState:
@@ -184,7 +127,7 @@ class _DiLoCo:
 
     def _exchange(self, place: int, step: Any, fragment: _Fragment, where: tuple[Any, list[int]]) -> Any:
         def average(changes: list[Any]) -> list[Any]:
-            return self._travel.average(*where, changes)
+            return self._travel.combine(*where, changes)
 
         def meet(one: _Fragment) -> _Fragment:
             return one.after(self._outer, average(one.lost()))
@@ -194,8 +137,7 @@ class _DiLoCo:
 
         def leave(one: _Fragment) -> _Fragment:
             changes = one.lost()
-            if not is_traced(changes):
-                self._travel.start(*where, changes)
+            self._travel.start(*where, changes)
             return one._replace(changes=changes)
 
         if not self._turns.overlap:
@@ -241,5 +183,6 @@ def DiLoCo(
     outer = OuterOptimizer(*check_outer(outer_lr, outer_momentum), nesterov)
     turns = Turns("DiLoCo", every, fragments, bool(overlap))
     prefix = name if name is not None else f"diloco.{next(_numbers)}"
-    parts = _DiLoCo(turns, outer, _Travel(prefix, process_set, compression))
+    travel = Travel("DiLoCo", prefix, Terms(process_set, compression, (Average, 1.0, 1.0)))
+    parts = _DiLoCo(turns, outer, travel)
     return Exchange(parts.init, parts.update)

@@ -28,7 +28,7 @@ from rueda.process_sets import ProcessSet, global_process_set
 from rueda.pure_compressors import PureCompressor
 
 NEEDS_OPTAX = (
-    "hvd.DistributedOptimizer wraps optimizers of optax, but importing optax failed ({error}); install it "
+    "hvd.{what} wraps optimizers of optax, but importing optax failed ({error}); install it "
     "with `pip install optax`, or reduce gradients with hvd.distributed_value_and_grad."
 )
 
@@ -59,19 +59,8 @@ def DistributedOptimizer(
     >>> optimizer = hvd.DistributedOptimizer(optax.adam(1e-3 * hvd.size()))
     >>> updates, state = optimizer.update(grads, state, params)
     """
-    try:
-        import optax
-    except ImportError as error:
-        raise ImportError(NEEDS_OPTAX.format(error=error)) from error
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(
-            f"DistributedOptimizer wraps an optax.GradientTransformation such as optax.adam(1e-3), but got "
-            f"{type(optimizer).__name__}."
-        )
-    if getattr(optimizer.update, "is_distributed", False):
-        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
+    optax, inner = transformation_of(optimizer, "DistributedOptimizer")
     check_passes(backward_passes_per_step)
-    inner = optax.with_extra_args_support(optimizer)
     reduce: Callable[[Any], Any]
     if isinstance(compression, PureCompressor):
         inner = optax.GradientTransformationExtraArgs(
@@ -86,14 +75,42 @@ def DistributedOptimizer(
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         return inner.update(reduce(updates), state, params, **extra)
 
-    init = _checking(inner.init, compression)
+    init = checking(inner.init, compression)
     if backward_passes_per_step > 1:
         init, update = average_passes(inner, reduce, backward_passes_per_step)
     update.is_distributed = True  # type: ignore[attr-defined]
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _checking(init: Callable[[Any], Any], compression: Any) -> Callable[[Any], Any]:
+def transformation_of(optimizer: Any, what: str) -> tuple[Any, Any]:
+    """optax, and the optimizer as a transformation with extra arguments. Raises ImportError without optax,
+    ValueError for what the wrapper `what` cannot wrap.
+    """
+    try:
+        import optax
+    except ImportError as error:
+        raise ImportError(NEEDS_OPTAX.format(what=what, error=error)) from error
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"{what} wraps an optax.GradientTransformation such as optax.adam(1e-3), but got "
+            f"{type(optimizer).__name__}."
+        )
+    if getattr(optimizer.update, "is_distributed", False):
+        raise ValueError(f"{what}: this optimizer is wrapped already; wrap it once.")
+    return optax, optax.with_extra_args_support(optimizer)
+
+
+def next_prefix() -> str:
+    """Of the names of the gradients of an optimizer that has no name."""
+    return f"gradients.{next(_numbers)}"
+
+
+def next_source() -> int:
+    """By which the timeline knows the steps of an optimizer."""
+    return next(_sources)
+
+
+def checking(init: Callable[[Any], Any], compression: Any) -> Callable[[Any], Any]:
     """init, which refuses parameters whose gradients the wire type does not encode."""
 
     def checked(params: Any) -> Any:
@@ -114,9 +131,9 @@ def _steps(
 ) -> CompressedSteps:
     check_op(op, (Average, Sum), f"compression={compressor!r}")
     check_predivide(op, predivide)
-    prefix = name if name is not None else f"gradients.{next(_numbers)}"
+    prefix = name if name is not None else next_prefix()
     return CompressedSteps(
-        compressor, prefix, (op, *predivide_factors(predivide)), process_set, next(_sources)
+        compressor, prefix, (op, *predivide_factors(predivide)), process_set, next_source()
     )
 
 
@@ -133,9 +150,9 @@ def _reducer(
     check_gradient_op(op, what)
     check_wire_op(compression, op)
     check_predivide(op, predivide)
-    prefix = name if name is not None else f"gradients.{next(_numbers)}"
+    prefix = name if name is not None else next_prefix()
     terms = (op, *predivide_factors(predivide))
-    step = next(_sources)
+    step = next_source()
 
     def reduce(gradients: Any) -> Any:
         if set_size(process_set, what) == 1:

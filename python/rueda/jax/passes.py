@@ -26,7 +26,8 @@ def _wide(value: Any) -> Any:
     return jnp.promote_types(jnp.result_type(value), jnp.float32)
 
 
-def _with_types_of(old: Any, new: Any) -> Any:
+def with_types_of(old: Any, new: Any) -> Any:
+    """The new value with the type of the old one, as branches of a program need it."""
     return new if jnp.result_type(new) == jnp.result_type(old) else jnp.asarray(new, jnp.result_type(old))
 
 
@@ -54,10 +55,10 @@ def average_passes(
 
         def apply(gradients: Any) -> Any:
             made, inner = optimizer.update(gradients, state.inner, params, **extra)
-            return made, jax.tree.map(_with_types_of, state.inner, inner)
+            return made, jax.tree.map(with_types_of, state.inner, inner)
 
         def step() -> Any:
-            return apply(reduce(jax.tree.map(_with_types_of, updates, means)))
+            return apply(reduce(jax.tree.map(with_types_of, updates, means)))
 
         def wait() -> Any:
             shapes, _ = jax.eval_shape(apply, updates)

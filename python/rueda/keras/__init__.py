@@ -16,7 +16,7 @@ from rueda.errors import missing_attribute as _missing_attribute
 from rueda.exports import *  # noqa: F403
 from rueda.keras import callbacks, elastic, values
 from rueda.keras.backends import Compression
-from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from rueda.keras.optimizer import DelayedOptimizer, DistributedOptimizer, PartialDistributedOptimizer
 from rueda.keras.saving import load_model
 from rueda.keras.values import *  # noqa: F403
 from rueda.numpy import allgather_object, broadcast_object
@@ -26,6 +26,7 @@ from rueda.pure_compressors import PowerSGD, TopK
 
 __all__ = [
     "Compression",
+    "DelayedOptimizer",
     "DistributedOptimizer",
     "HorovodInternalError",
     "PartialDistributedOptimizer",

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from rueda import _core
+from rueda.ahead import Ahead
 from rueda.basics import may_grow
 from rueda.compression import Exchange
 from rueda.compression_choices import check_wire_types
@@ -61,6 +62,7 @@ class Reduction:
     predivide: float = 1.0
     sparse_as_dense: bool = False
     process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+    is_delayed: bool = False  # each step uses the gradients of the one before
     step: int = field(default_factory=itertools.count(1).__next__)  # what the timeline knows its steps by
     _reducer: Any = None  # of TensorFlow's front end, made once
 
@@ -97,6 +99,29 @@ def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequ
     if not gradients or (reduction.size() == 1 and not may_grow()):
         return list(gradients)
     return _REDUCERS[backend_name()](reduction, gradients, names)
+
+
+def reduce_ahead(
+    reduction: Reduction, ahead: Ahead, waiting: Sequence[Any], following: Sequence[Any], names: Sequence[str]
+) -> list[Any]:
+    """The waiting gradients, reduced over the ranks, while the following ones travel, if they are not traced.
+    Within a compiled step the waiting ones travel while it computes the following ones.
+    """
+    if backend_name() != "torch" or reduction.size() == 1:
+        return reduce_gradients(reduction, waiting, names)
+    import torch
+
+    def exchange(waiting: Sequence[Any], following: Sequence[Any]) -> list[Any]:
+        taken = ahead.take()
+        if taken is not None and all(map(torch.equal, waiting, taken[0])):
+            reduced = taken[1]
+        else:  # a state was loaded
+            reduced = _start_torch(reduction, waiting, names)()
+        ahead.start([one.detach() for one in following], _start_torch(reduction, following, names))
+        return reduced
+
+    result: list[Any] = torch.compiler.disable(exchange)(waiting, following)
+    return result
 
 
 @dataclass(frozen=True)
@@ -214,27 +239,36 @@ def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[st
     return [reduced[name] for name in names]
 
 
-def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    import torch
-
+def _start_torch(
+    reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]
+) -> Callable[[], list[Any]]:
     hvd, compression = front_end(), _compression(reduction)
     op, prescale, postscale = reduction.factors()
+    plain = [gradient.detach().contiguous() for gradient in gradients]
+    wire = hvd.compression.wire_type(compression, plain, op)
+    used = hvd.Compression.none if wire else compression
+    pairs = [used.compress(gradient) for gradient in plain]
+    with sent_as(wire):
+        handles = [
+            hvd.allreduce_async(
+                sent, None, f"{reduction.prefix}.{name}", op, prescale, postscale, reduction.process_set
+            )
+            for (sent, _), name in zip(pairs, names)
+        ]
 
-    def exchange(gradients: Sequence[Any]) -> list[Any]:
-        plain = [gradient.detach().contiguous() for gradient in gradients]
-        wire = hvd.compression.wire_type(compression, plain, op)
-        used = hvd.Compression.none if wire else compression
-        pairs = [used.compress(gradient) for gradient in plain]
-        with sent_as(wire):
-            handles = [
-                hvd.allreduce_async(
-                    sent, None, f"{reduction.prefix}.{name}", op, prescale, postscale, reduction.process_set
-                )
-                for (sent, _), name in zip(pairs, names)
-            ]
+    def finish() -> list[Any]:
         results = synchronize_all(handles)
         mark_step(reduction)
         return [used.decompress(result, context) for result, (_, context) in zip(results, pairs)]
+
+    return finish
+
+
+def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    import torch
+
+    def exchange(gradients: Sequence[Any]) -> list[Any]:
+        return _start_torch(reduction, gradients, names)()
 
     result: list[Any] = torch.compiler.disable(exchange)(gradients)
     return result
@@ -260,6 +294,15 @@ _REDUCERS: dict[str, Callable[[Reduction, Sequence[Any], Sequence[str]], list[An
     "torch": _with_torch,
     "tensorflow": _with_tensorflow,
 }
+
+
+def scaled(grad: Any, factor: float) -> Any:
+    """A gradient times a factor, sparse as it was."""
+    if factor == 1.0:
+        return grad
+    if hasattr(grad, "dense_shape"):  # tf.IndexedSlices
+        return type(grad)(grad.values * factor, grad.indices, grad.dense_shape)
+    return grad * factor
 
 
 def await_values(variables: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from rueda import numpy as host
 from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
+from rueda.keras.delayed import use_agreed_weights
 from rueda.keras.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 from rueda.keras.local_steps import DiLoCoCallback as DiLoCoCallback
 from rueda.keras.local_steps import LocalSGDCallback as LocalSGDCallback
@@ -153,6 +154,22 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """What is sent, the same on all ranks; some may come twice."""
         own = getattr(model.optimizer, "variables", ())  # in tf_keras sometimes a method, or missing
         return [*model.variables, *(own() if callable(own) else own)]
+
+
+class AgreedWeightsCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """At the end of each epoch, gives a model that a DelayedOptimizer trains the weights that all ranks have.
+
+    Between steps those of a rank have made one more step, with its own gradients. Put it before callbacks
+    that save the model. With other optimizers it does nothing.
+
+    >>> callbacks = [hvd.callbacks.AgreedWeightsCallback(), keras.callbacks.ModelCheckpoint("best.keras")]
+    """
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Does so."""
+        model = model_of(self)
+        sync(model)
+        use_agreed_weights(getattr(model, "optimizer", None), model.trainable_variables)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -62,7 +62,7 @@ class Kept:
     def __init__(self, reduction: Reduction, parameters: Sequence[Any]) -> None:
         self._compressor: PureCompressor = reduction.compression
         self._reduction = reduction
-        self._rank = _variable(np.asarray(basics.rank(), np.int32), "rank")  # whose residuals these are
+        self._rank = variable_of(np.asarray(basics.rank(), np.int32), "rank")  # whose residuals these are
         self._by_name: dict[str, dict[str, Any]] = {}
         warning = ""
         for i, parameter in enumerate(parameters):
@@ -71,7 +71,7 @@ class Kept:
             state = self._compressor.begin(name, shape, kind, reduction.size())
             warning = warning or self._compressor.warning(name, shape, reduction.size())
             if state is not None:
-                made = {key: _variable(value, f"{key}_{i}") for key, value in state.items()}
+                made = {key: variable_of(value, f"{key}_{i}") for key, value in state.items()}
                 self._by_name[name] = made
         if warning and basics.rank() == 0:
             warnings.warn(warning, stacklevel=4)
@@ -153,7 +153,7 @@ def name_of(index: int, parameter: Any) -> str:
     return f"{index}.{own}" if own else str(index)
 
 
-def _variable(value: Any, what: str) -> Any:
+def variable_of(value: Any, what: str) -> Any:
     def initial(shape: Any, dtype: Any) -> Any:  # a function, because TensorFlow may be tracing a train step
         return ops.convert_to_tensor(value, dtype=dtype)
 
@@ -165,7 +165,7 @@ class Compressing:
     """What the class of an optimizer with such a compressor adds to that of a distributed one."""
 
     _rueda_reduction: Reduction
-    _rueda_kept: Kept | None
+    _rueda_kept: Any  # None until it is built
     _rueda_saves: bool  # while Keras writes or reads the variables of the plain optimizer
 
     @property
@@ -179,7 +179,10 @@ class Compressing:
     def build(self: Any, variables: Any) -> None:
         """Makes what the compressor keeps, too."""
         super().build(variables)  # type: ignore[misc]
-        object.__setattr__(self, "_rueda_kept", Kept(self._rueda_reduction, list(variables)))
+        object.__setattr__(self, "_rueda_kept", self._rueda_keep(list(variables)))
+
+    def _rueda_keep(self: Any, variables: Sequence[Any]) -> Any:
+        return Kept(self._rueda_reduction, variables)
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         """Builds the optimizer where Keras would do so after the gradients are reduced, as on TensorFlow."""
@@ -190,8 +193,8 @@ class Compressing:
         return super().apply(grads, trainable_variables)  # type: ignore[misc]
 
     def _rueda_exchange(self: Any, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-        kept: Kept = self._rueda_kept
-        return kept.reduce(gradients, names)
+        reduced: list[Any] = self._rueda_kept.reduce(gradients, names)
+        return reduced
 
     def save_own_variables(self: Any, store: Any) -> None:
         """Those of the plain optimizer, so that the file loads without rueda."""

@@ -24,15 +24,19 @@ from rueda.keras.backends import (
     check_types,
     exchange_in_trace,
     reduce_gradients,
+    scaled,
 )
-from rueda.keras.compressed import Compressing, Kept, check, name_of
+from rueda.keras.compressed import Compressing, check, name_of
+from rueda.keras.delayed import Delaying
+from rueda.keras.delayed import check as check_delayed
 from rueda.local_layers import layers_of
+from rueda.operations import check_compression
 from rueda.policy import check_gradient_op, check_passes, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.pure_compressors import PureCompressor
 
 LATE = (
-    "DistributedOptimizer: this optimizer has taken {steps} steps already; if a model was fit with it, that "
+    "{what}: this optimizer has taken {steps} steps already; if a model was fit with it, that "
     "model still runs its compiled step without communication, so call model.compile again after wrapping."
 )
 INNER = (
@@ -42,6 +46,11 @@ INNER = (
 )
 
 _numbers = itertools.count(1)  # of wrapped optimizers, in the order the program makes them
+
+
+def next_prefix(optimizer: Any) -> str:
+    """Of the names of the gradients of an optimizer that has no name."""
+    return f"Distributed{type(optimizer).__name__}.{next(_numbers)}"
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -114,11 +123,13 @@ def DistributedOptimizer(
     if keras.config.dtype_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if warn_if_late and _steps(optimizer) > 0:
-        warnings.warn(LATE.format(steps=_steps(optimizer)), RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            LATE.format(what="DistributedOptimizer", steps=_steps(optimizer)), RuntimeWarning, stacklevel=2
+        )
     if backward_passes_per_step > 1:
         _accumulate(optimizer, backward_passes_per_step)
     reduction = Reduction(
-        prefix=name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}",
+        prefix=name or next_prefix(optimizer),
         op=op,
         compression=compression,
         predivide=gradient_predivide_factor,
@@ -129,6 +140,55 @@ def DistributedOptimizer(
     _change_class(
         optimizer, reduction, float(backward_passes_per_step) if sums else 1.0, scale_local_gradients
     )
+    return optimizer
+
+
+def DelayedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = _core.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    warn_if_late: bool = True,
+) -> Any:
+    """Makes the gradients of a step of a Keras optimizer travel while the next step computes.
+
+    A step takes the longer of computing and communicating. Until the reduced gradients arrive, one step
+    later, this rank's own stand for them: a step undoes what these did, applies the reduced ones, and then
+    the new own ones. The weights differ between ranks by that last step; callbacks.AgreedWeightsCallback
+    gives the model those that all ranks have. The optimizer's state has the same bits on all ranks.
+
+    Training begins with a step of zeros, also where a model was loaded. In steps that TensorFlow runs eagerly
+    nothing overlaps. Sparse gradients travel as dense ones. Loss scaling, gradient_accumulation_steps and
+    compressors that keep a state are refused. Arguments, errors and the returned object as for
+    DistributedOptimizer.
+
+    >>> optimizer = hvd.DelayedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    >>> model.compile(optimizer=optimizer, loss="mse")
+    """
+    backend_name()
+    _check(optimizer, op, gradient_predivide_factor, 1, "DelayedOptimizer")
+    if isinstance(compression, PureCompressor):
+        check_compression(compression)
+    check_choice(compression)
+    check_wire_op(compression, op)
+    check_types(compression, getattr(optimizer, "_trainable_variables", ()))
+    is_scaled = keras.config.dtype_policy().name == "mixed_float16" or _is_loss_scaling(optimizer)
+    check_delayed(is_scaled, getattr(optimizer, "gradient_accumulation_steps", None))
+    if warn_if_late and _steps(optimizer) > 0:
+        warnings.warn(
+            LATE.format(what="DelayedOptimizer", steps=_steps(optimizer)), RuntimeWarning, stacklevel=2
+        )
+    reduction = Reduction(
+        prefix=name or next_prefix(optimizer),
+        op=op,
+        compression=compression,
+        predivide=gradient_predivide_factor,
+        process_set=process_set,
+        is_delayed=True,
+    )
+    _change_class(optimizer, reduction, 1.0, True)
     return optimizer
 
 
@@ -156,28 +216,32 @@ def keep_local(optimizer: Any, layers: Sequence[Any]) -> Any:
     return optimizer
 
 
-def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
+def _check(
+    optimizer: Any, op: int, predivide: float, passes: int, what: str = "DistributedOptimizer"
+) -> None:
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
         raise ValueError(
-            "DistributedOptimizer of rueda.keras wraps optimizers of Keras 3, but got one of tf_keras; set "
+            f"{what} of rueda.keras wraps optimizers of Keras 3, but got one of tf_keras; set "
             "TF_USE_LEGACY_KERAS=1 before tensorflow is imported, and import rueda.tensorflow.keras."
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
-            f"DistributedOptimizer wraps a keras.optimizers.Optimizer such as keras.optimizers.Adam(1e-3), "
+            f"{what} wraps a keras.optimizers.Optimizer such as keras.optimizers.Adam(1e-3), "
             f"but got {type(optimizer).__name__}."
         )
-    check_wrapping(optimizer, op, passes, predivide)
+    check_wrapping(optimizer, op, passes, predivide, what)
 
 
-def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float) -> None:
+def check_wrapping(
+    optimizer: Any, op: int, passes: int, predivide: float, what: str = "DistributedOptimizer"
+) -> None:
     """Raises ValueError for an optimizer that is wrapped already and for settings that do not go together."""
     inner = getattr(optimizer, "inner_optimizer", None)
     if is_distributed(optimizer):
-        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
+        raise ValueError(f"{what}: this optimizer is wrapped already; wrap it once.")
     if inner is not None and is_distributed(inner):
         raise ValueError(INNER)
-    check_gradient_op(op, "DistributedOptimizer")
+    check_gradient_op(op, what)
     check_predivide(op, predivide)
     check_passes(passes)
 
@@ -296,14 +360,14 @@ class _Reducing:
                 continue
             if variable is not None and id(variable) in self._rueda_local:
                 share = reduction.size() if self._rueda_scales_local else 1
-                grads[i] = _scaled(grad, self._rueda_factor / share)
+                grads[i] = scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
             names.append(name_of(i, variable))
         reduced = self._rueda_exchange([grads[i] for i in chosen], names)
         factor = self._rueda_factor
         for i, grad in zip(chosen, reduced):
-            grads[i] = _scaled(grad, factor)
+            grads[i] = scaled(grad, factor)
         return grads
 
 
@@ -311,12 +375,8 @@ class _ReducingCompressed(Compressing, _Reducing):
     """With a compressor that keeps something of each gradient."""
 
 
-def _scaled(grad: Any, factor: float) -> Any:
-    if factor == 1.0:
-        return grad
-    if hasattr(grad, "dense_shape"):  # tf.IndexedSlices
-        return type(grad)(grad.values * factor, grad.indices, grad.dense_shape)
-    return grad * factor
+class _ReducingDelayed(Delaying, _Reducing):
+    """With the gradients of the step before."""
 
 
 def _subclass(first: type, base: type) -> type:
@@ -347,7 +407,10 @@ def change_class(optimizer: Any, first: type, attributes: Mapping[str, Any]) -> 
 
 def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
     base, first = type(optimizer), _Reducing
-    if isinstance(reduction.compression, PureCompressor):
+    if reduction.is_delayed:
+        check_delayed(_is_loss_scaling(optimizer), getattr(optimizer, "gradient_accumulation_steps", None))
+        first = _ReducingDelayed
+    elif isinstance(reduction.compression, PureCompressor):
         check(
             reduction.compression,
             reduction.op,
@@ -365,8 +428,8 @@ def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_lo
         "_rueda_is_reduced": False,
     }
     _save_as(base, change_class(optimizer, first, attributes))
-    if first is _ReducingCompressed and optimizer.built:
-        kept = Kept(reduction, optimizer._trainable_variables)
+    if first is not _Reducing and optimizer.built:
+        kept = optimizer._rueda_keep(optimizer._trainable_variables)
         object.__setattr__(optimizer, "_rueda_kept", kept)
 
 

@@ -14,6 +14,7 @@ _require("rueda.torch", "PyTorch 2.1 or newer", "torch>=2.1", feature=_HOOK)
 from rueda.errors import missing_attribute as _missing_attribute
 from rueda.torch import elastic, functions, mpi_ops  # noqa: F401 (elastic: as an attribute)
 from rueda.torch.compression import Compression
+from rueda.torch.delayed import DelayedOptimizer
 from rueda.torch.diloco import DiLoCo
 from rueda.torch.distributed.registration import register as _register_backend
 from rueda.torch.functions import *  # noqa: F403
@@ -25,8 +26,8 @@ from rueda.torch.sharded_optimizer import ShardedOptimizer
 from rueda.torch.sync_batch_norm import SyncBatchNorm
 from rueda.torch.topk import TopK
 
-__all__ = ["Compression", "DiLoCo", "DistributedOptimizer", "LocalSGD", "ShardedOptimizer", "SyncBatchNorm"]
-__all__ += ["PowerSGD", "TopK"]
+__all__ = ["Compression", "DelayedOptimizer", "DiLoCo", "DistributedOptimizer", "LocalSGD", "PowerSGD"]
+__all__ += ["ShardedOptimizer", "SyncBatchNorm", "TopK"]
 __all__ += functions.__all__
 __all__ += mpi_ops.__all__
 __all__.remove("handle_average_backwards_compatibility")  # of mpi_ops alone, as in Horovod

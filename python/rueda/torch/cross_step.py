@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -72,18 +72,48 @@ class _WaitingHook:
         return _no_hook, ()
 
 
-# The objects with outstanding updates, and their optimizers. They are kept alive, because no update may be
-# lost with them and the engine holds their names.
-_outstanding: dict[CrossStep, torch.optim.Optimizer] = {}
+class Outstanding(Protocol):
+    """What a step left outstanding."""
+
+    def finish(self) -> None:
+        """Waits for it, and makes the updates that must be made now."""
+
+
+# What steps left outstanding, and their optimizers. They are kept alive, because no update may be lost with
+# them and the engine holds their names.
+_outstanding: dict[Outstanding, torch.optim.Optimizer] = {}
+
+
+def keep(one: Outstanding, optimizer: torch.optim.Optimizer) -> None:
+    """Until forget(one)."""
+    _outstanding[one] = optimizer
+
+
+def forget(one: Outstanding) -> None:
+    """Nothing of it is outstanding any more."""
+    _outstanding.pop(one, None)
 
 
 def finish_all() -> None:
-    """Makes every outstanding update, of all optimizers."""
-    for crossing in list(_outstanding):
-        crossing.finish()
+    """Finishes what is outstanding, of all optimizers."""
+    for one in list(_outstanding):
+        one.finish()
 
 
 basics.before_shutdown(finish_all)
+_before_change: list[Callable[[], None]] = []
+
+
+def before_change(complete: Callable[[], None]) -> None:
+    """Registers what must be done before the program changes parameters."""
+    _before_change.append(complete)
+
+
+def finish_before_change() -> None:
+    """Finishes what is outstanding, and all else that would overwrite a change of parameters."""
+    finish_all()
+    for complete in _before_change:
+        complete()
 
 
 class CrossStep:
@@ -189,7 +219,7 @@ class CrossStep:
         self._called.clear()
         owner = self._optimizer()
         assert owner is not None  # it is on the stack
-        _outstanding[self] = owner
+        keep(self, owner)
         self._make_updates(at_once)
 
     def finish(self) -> None:
@@ -216,7 +246,7 @@ class CrossStep:
 
     def _forget(self) -> None:
         self._updates.clear()
-        _outstanding.pop(self, None)
+        forget(self)
 
     def _await(self, update: OutstandingUpdate) -> None:
         if update.reduction is not None:

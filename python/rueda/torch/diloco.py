@@ -21,7 +21,7 @@ from rueda.policy import Average, check_outer
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.arguments import check_wire
 from rueda.torch.compression import Compression, Compressor, wire_type
-from rueda.torch.cross_step import finish_all
+from rueda.torch.cross_step import finish_all, forget, keep
 from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
 from rueda.torch.naming import name_parameters
 from rueda.torch.optimizer import rewrap
@@ -61,8 +61,12 @@ class Fragment:
     def is_under_way(self) -> bool:
         return bool(self._started) or self._changes is not None
 
-    def start(self, process_set: ProcessSet | None, compression: type[Compressor]) -> None:
-        """Starts averaging the change since the last agreement. process_set: None: of this rank alone."""
+    def start(
+        self, process_set: ProcessSet | None, compression: type[Compressor], owner: torch.optim.Optimizer
+    ) -> None:
+        """Starts averaging the change since the last agreement. process_set: None: of this rank alone. owner:
+        stays alive until the change is awaited.
+        """
         changes = [agreed - parameter for agreed, (_, parameter) in zip(self.agreed, self.named)]
         if process_set is None:
             self._changes = changes
@@ -71,10 +75,17 @@ class Fragment:
             _start(change, f"{PREFIX}{name}", parameter, process_set, compression)
             for change, (name, parameter) in zip(changes, self.named)
         )
+        keep(self, owner)
+
+    def finish(self) -> None:
+        """Waits for changes that are on their way, before the other ranks lose this one."""
+        if self._started:
+            self.await_changes()
 
     def await_changes(self) -> list[torch.Tensor]:
         if self._started:
             started, self._started = self._started, []
+            forget(self)
             self._changes = settle_all(started)
         assert self._changes is not None
         return self._changes
@@ -147,7 +158,7 @@ class _DiLoCoMixin(LocalStepsMixin):
     def _start(self, fragments: list[Fragment]) -> None:
         process_set = None if self._is_alone else self._rhythm.process_set
         for fragment in fragments:
-            fragment.start(process_set, self._compression)
+            fragment.start(process_set, self._compression, self)
 
     def _apply_what_is_under_way(self) -> None:
         for fragment in self._fragments:

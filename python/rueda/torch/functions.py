@@ -13,7 +13,7 @@ from rueda import epochs, pickles
 from rueda.basics import basics
 from rueda.in_flight import let_end, synchronize_all
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch.cross_step import finish_all
+from rueda.torch.cross_step import finish_before_change
 from rueda.torch.gathers import allgather, broadcast_async_
 from rueda.torch.handles import synchronize
 
@@ -32,7 +32,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     pairs, generators such as model.named_parameters() included. root_rank: a world rank. process_set: the
     ranks that take part. All broadcasts are started before any is awaited.
     """
-    finish_all()
+    finish_before_change()
     if isinstance(params, dict):
         pairs: list[tuple[str | None, torch.Tensor]] = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, (str, bytes, torch.Tensor)):
@@ -129,7 +129,7 @@ def broadcast_optimizer_state(
     if not isinstance(model, (torch.nn.Module, type(None))):
         text = f"model must be a torch.nn.Module or None, not {type(model).__name__}."
         raise TypeError(f"broadcast_optimizer_state: {text}")
-    finish_all()
+    finish_before_change()
     if not any(optimizer.state.values()):
         _zero_gradients(optimizer, model)
         if basics.rank() == root_rank:

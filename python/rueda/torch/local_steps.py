@@ -110,16 +110,20 @@ class LocalStepsMixin(DistributedMixin):
         scale, found = self.grad_scale, self.found_inf
         if self._should_synchronize and not self._synchronized:
             self.synchronize()
-        if scale is not None:
-            for parameter in self._all_parameters():
-                if parameter.grad is not None:
-                    parameter.grad.div_(scale.to(parameter.grad.device))
+        self._unscale(scale)
         self.grad_scale = self.found_inf = None  # a fused step would use them again
         if found is not None and bool(found.item()):
             self._synchronized = False
             return None
         with self.skip_synchronize():
             return super().step()
+
+    @torch.no_grad()
+    def _unscale(self, scale: torch.Tensor | None) -> None:
+        if scale is not None:
+            for parameter in self._all_parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(scale.to(parameter.grad.device))
 
     def _all_parameters(self) -> Iterator[torch.Tensor]:
         for group in self.__dict__["param_groups"]:

@@ -349,6 +349,7 @@ def make_reducer(
     groups: GroupList | int | None,
     passes: int,
     settings: Settings,
+    has_hooks: bool = True,
 ) -> Reducer | None:
     """None if this rank trains alone, or is not among those that train together."""
     is_alone = basics.size() == 1 and not may_grow()
@@ -358,7 +359,7 @@ def make_reducer(
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     trained = [p for p in parameters if p.requires_grad]
     members = resolve_groups(groups, trained, names, settings.process_set)
-    return Reducer(parameters, names, members, passes, settings)
+    return Reducer(parameters, names, members, passes, settings, has_hooks)
 
 
 def DistributedOptimizer(

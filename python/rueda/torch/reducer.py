@@ -51,8 +51,11 @@ class Reducer:
         groups: GroupList,
         passes: int,
         settings: Settings,
+        has_hooks: bool = True,
     ) -> None:
+        """has_hooks: False: backward starts nothing; hand_over() does."""
         self.settings = settings
+        self._has_hooks = has_hooks
         self._passes = passes
         self._zeroed_after = 0  # so many passes of this step
         self.extra_pass = ExtraPass()
@@ -84,6 +87,8 @@ class Reducer:
     def _watch(self, parameter: torch.Tensor, name: str) -> None:
         self._gradients[parameter] = PendingGradient(parameter, name, self._passes)
         arena.await_gradients(parameter, self)
+        if not self._has_hooks:
+            return
         hook = make_hook(self._gradients[parameter], self._activity, weakly(self._after_accumulation))
         self._unwatch.append(watch_gradient(self, parameter, hook))
 

@@ -26,6 +26,7 @@ if _backend_name() != "tensorflow":
 if _which_keras.is_tf_keras():
     from rueda.tensorflow.keras import legacy_callbacks as callbacks  # type: ignore[no-redef]
     from rueda.tensorflow.keras.legacy import (  # type: ignore[assignment] # noqa: F401 (replaces the others)
+        DelayedOptimizer,
         DistributedOptimizer,
         PartialDistributedOptimizer,
         load_model,

@@ -88,6 +88,14 @@ def DistributedOptimizer(
     return optimizer
 
 
+def DelayedOptimizer(optimizer: Any, *arguments: Any, **settings: Any) -> Any:
+    """Refused: it is for optimizers of Keras 3."""
+    raise ValueError(
+        "DelayedOptimizer wraps optimizers of Keras 3, but tf.keras is tf_keras here; use "
+        "DistributedOptimizer, or leave out TF_USE_LEGACY_KERAS=1."
+    )
+
+
 def PartialDistributedOptimizer(
     optimizer: Any, *arguments: Any, local_layers: Any = None, **settings: Any
 ) -> Any:

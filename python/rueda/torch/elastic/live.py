@@ -17,6 +17,7 @@ import torch
 from rueda.numbering import numbers
 from rueda.torch.elastic.handlers import StateHandler
 from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from rueda.torch.local_steps import LocalStepsMixin
 from rueda.torch.optimizer import DistributedMixin, _CrossStepMixin
 
 NOT_LIVE = (
@@ -102,6 +103,8 @@ def why_not(model: Any, optimizer: Any) -> str | None:
         return f"a {type(optimizer).__name__} that is none"
     if isinstance(optimizer, _CrossStepMixin):
         return "one with cross_step=True"
+    if isinstance(optimizer, LocalStepsMixin):
+        return "one of LocalSGD, DiLoCo or DelayedOptimizer"
     if optimizer._compressor is not None:
         return "one whose compression has state"
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
