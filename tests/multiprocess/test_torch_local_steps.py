@@ -5,13 +5,14 @@ import copy
 import pytest
 import torch
 from crossing import same, values
-from harness import on_every_rank
+from harness import assert_all_succeed, on_every_rank
+from nursery import launch
 from training import adam, batches, loss_of, model, same_everywhere, sgd
 from worlds import WORLDS, name_of
 
 import rueda.torch as hvd
 
-pytestmark = pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2], WORLDS[4]], indirect=True, ids=name_of)
+in_worlds = pytest.mark.parametrize("world", [WORLDS[0], WORLDS[2], WORLDS[4]], indirect=True, ids=name_of)
 
 
 def local_sgd(optimizer, net, **options):
@@ -45,6 +46,7 @@ def mean(tensor):
     return hvd.allreduce(tensor)
 
 
+@in_worlds
 @on_every_rank
 def test_ranks_agree_after_so_many_steps_and_not_before():
     for make in (sgd, adam):
@@ -61,6 +63,7 @@ def test_ranks_agree_after_so_many_steps_and_not_before():
     assert all(torch.equal(p, mean(q.detach())) for p, q in zip(net.parameters(), other.parameters()))
 
 
+@in_worlds
 @on_every_rank
 def test_a_warm_up_is_synchronous_and_the_state_may_be_averaged():
     net, other = model(), model()
@@ -82,6 +85,7 @@ def test_a_warm_up_is_synchronous_and_the_state_may_be_averaged():
                 assert bool((everyones == everyones[0]).all()) == is_averaged
 
 
+@in_worlds
 @on_every_rank
 def test_diloco_is_what_its_paper_says():
     for nesterov, momentum in ((True, 0.9), (False, 0.9), (True, 0.0)):
@@ -106,6 +110,7 @@ def test_diloco_is_what_its_paper_says():
             assert torch.allclose(p, q, rtol=1e-5, atol=1e-6)
 
 
+@in_worlds
 @on_every_rank
 def test_fragments_take_turns_and_their_changes_may_travel_during_a_step():
     def agreed_parts(net):
@@ -128,6 +133,7 @@ def test_fragments_take_turns_and_their_changes_may_travel_during_a_step():
         assert same_everywhere(net)
 
 
+@in_worlds
 @on_every_rank
 def test_a_checkpoint_continues_to_the_same_bits():
     wrappers = [
@@ -154,6 +160,7 @@ def test_a_checkpoint_continues_to_the_same_bits():
             assert same(values(net, optimizer), values(other, resumed)), (options, at)
 
 
+@in_worlds
 @on_every_rank
 def test_gradients_are_averaged_within_a_host_and_parameters_between_hosts():
     if hvd.size() != 4:
@@ -182,6 +189,7 @@ def test_gradients_are_averaged_within_a_host_and_parameters_between_hosts():
             hvd.remove_process_set(host)
 
 
+@in_worlds
 @on_every_rank
 def test_a_scaler_that_skips_a_step_on_one_rank_keeps_the_count_of_all():
     for wrap, options in [(local_sgd, {}), (local_sgd, {"warmup_steps": 3}), (diloco, {})]:
@@ -215,6 +223,7 @@ def test_a_scaler_that_skips_a_step_on_one_rank_keeps_the_count_of_all():
     assert same(values(net), values(alone(other, sgd, 2)))  # scales are powers of two
 
 
+@in_worlds
 @on_every_rank
 def test_what_makes_no_sense_is_refused_in_a_sentence():
     net = model()
@@ -244,9 +253,38 @@ def test_what_makes_no_sense_is_refused_in_a_sentence():
     with pytest.raises(TypeError, match="local_set must be a ProcessSet, not int"):
         local_sgd(sgd(net), net, every=2, local_set=1)
     optimizer = diloco(sgd(net), net, every=4, fragments=2)
+    for one in (optimizer, local_sgd(sgd(net), net, every=2)):
+        with pytest.raises(ValueError, match="not one of LocalSGD, DiLoCo or DelayedOptimizer"):
+            hvd.elastic.TorchState(net, one, copy_parameters=False)
     with pytest.raises(ValueError, match="already"):
         local_sgd(optimizer, net, every=2)
     with pytest.raises(ValueError, match="fragments are fixed"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
     with pytest.raises(ValueError, match="state is of 2 fragments, but this DiLoCo has 1; give fragments=2"):
         diloco(sgd(net), net, every=4).load_state_dict(optimizer.state_dict())
+
+
+ENDS = """
+import os, time
+import torch, rueda.torch as hvd
+hvd.init()
+net = torch.nn.Linear(4, 1)
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+optimizer = hvd.DiLoCo(sgd, net.named_parameters(), every=2, overlap=True)
+path = os.path.join(folder, "rank 0 ends")
+for step in (1, 2):
+    deadline = time.monotonic() + 60
+    while hvd.rank() == 1 and step == 2 and not os.path.exists(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+if hvd.rank() == 0:
+    open(path, "x").close()
+"""
+
+
+def test_a_process_that_ends_waits_until_others_have_its_changes(tmp_path):
+    assert_all_succeed(launch(2, f"folder = {str(tmp_path)!r}\n" + ENDS))

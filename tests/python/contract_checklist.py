@@ -61,7 +61,7 @@ TORCH = {
     "HorovodInternalError": ERRORS + "mismatched_data_types",
     "Compression": COLLECTIVES + "compression_restores_the_type",
     "rescale_residuals": WIRE + "what_encoding_loses_comes_with_the_next_steps",
-    "DelayedOptimizer": DELAYED + "each_step_uses_the_gradients_of_the_step_before",
+    "DelayedOptimizer": DELAYED + "own_gradients_count_at_once_and_those_of_others_one_step_later",
     "DiLoCo": LOCAL + "diloco_is_what_its_paper_says",
     "LocalSGD": LOCAL + "ranks_agree_after_so_many_steps_and_not_before",
     "DistributedOptimizer": OPTIMIZER + "loss_curve_equals_one_process_with_the_whole_batch",

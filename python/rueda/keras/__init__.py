@@ -16,7 +16,8 @@ from rueda.errors import missing_attribute as _missing_attribute
 from rueda.exports import *  # noqa: F403
 from rueda.keras import callbacks, elastic, values
 from rueda.keras.backends import Compression
-from rueda.keras.optimizer import DelayedOptimizer, DistributedOptimizer, PartialDistributedOptimizer
+from rueda.keras.delayed_optimizer import DelayedOptimizer
+from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.keras.saving import load_model
 from rueda.keras.values import *  # noqa: F403
 from rueda.numpy import allgather_object, broadcast_object

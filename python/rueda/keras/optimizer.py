@@ -30,7 +30,6 @@ from rueda.keras.compressed import Compressing, check, name_of
 from rueda.keras.delayed import Delaying
 from rueda.keras.delayed import check as check_delayed
 from rueda.local_layers import layers_of
-from rueda.operations import check_compression
 from rueda.policy import check_gradient_op, check_passes, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.pure_compressors import PureCompressor
@@ -115,16 +114,18 @@ def DistributedOptimizer(
     >>> model.compile(optimizer=optimizer, loss="mse")
     """
     backend_name()
-    _check(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
+    check_optimizer(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
     if not isinstance(compression, PureCompressor):
         check_choice(compression)
     check_wire_op(compression, op)
     check_types(compression, getattr(optimizer, "_trainable_variables", ()))
-    if keras.config.dtype_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
+    if keras.config.dtype_policy().name == "mixed_float16" and not is_loss_scaling(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if warn_if_late and _steps(optimizer) > 0:
+    if warn_if_late and steps_taken(optimizer) > 0:
         warnings.warn(
-            LATE.format(what="DistributedOptimizer", steps=_steps(optimizer)), RuntimeWarning, stacklevel=2
+            LATE.format(what="DistributedOptimizer", steps=steps_taken(optimizer)),
+            RuntimeWarning,
+            stacklevel=2,
         )
     if backward_passes_per_step > 1:
         _accumulate(optimizer, backward_passes_per_step)
@@ -137,58 +138,7 @@ def DistributedOptimizer(
         process_set=process_set,
     )
     sums = backward_passes_per_step > 1 and not average_aggregated_gradients
-    _change_class(
-        optimizer, reduction, float(backward_passes_per_step) if sums else 1.0, scale_local_gradients
-    )
-    return optimizer
-
-
-def DelayedOptimizer(
-    optimizer: Any,
-    name: str | None = None,
-    compression: Any = Compression.none,
-    op: int = _core.AVERAGE,
-    gradient_predivide_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    warn_if_late: bool = True,
-) -> Any:
-    """Makes the gradients of a step of a Keras optimizer travel while the next step computes.
-
-    A step takes the longer of computing and communicating. Until the reduced gradients arrive, one step
-    later, this rank's own stand for them: a step undoes what these did, applies the reduced ones, and then
-    the new own ones. The weights differ between ranks by that last step; callbacks.AgreedWeightsCallback
-    gives the model those that all ranks have. The optimizer's state has the same bits on all ranks.
-
-    Training begins with a step of zeros, also where a model was loaded. In steps that TensorFlow runs eagerly
-    nothing overlaps. Sparse gradients travel as dense ones. Loss scaling, gradient_accumulation_steps and
-    compressors that keep a state are refused. Arguments, errors and the returned object as for
-    DistributedOptimizer.
-
-    >>> optimizer = hvd.DelayedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
-    >>> model.compile(optimizer=optimizer, loss="mse")
-    """
-    backend_name()
-    _check(optimizer, op, gradient_predivide_factor, 1, "DelayedOptimizer")
-    if isinstance(compression, PureCompressor):
-        check_compression(compression)
-    check_choice(compression)
-    check_wire_op(compression, op)
-    check_types(compression, getattr(optimizer, "_trainable_variables", ()))
-    is_scaled = keras.config.dtype_policy().name == "mixed_float16" or _is_loss_scaling(optimizer)
-    check_delayed(is_scaled, getattr(optimizer, "gradient_accumulation_steps", None))
-    if warn_if_late and _steps(optimizer) > 0:
-        warnings.warn(
-            LATE.format(what="DelayedOptimizer", steps=_steps(optimizer)), RuntimeWarning, stacklevel=2
-        )
-    reduction = Reduction(
-        prefix=name or next_prefix(optimizer),
-        op=op,
-        compression=compression,
-        predivide=gradient_predivide_factor,
-        process_set=process_set,
-        is_delayed=True,
-    )
-    _change_class(optimizer, reduction, 1.0, True)
+    distribute(optimizer, reduction, float(backward_passes_per_step) if sums else 1.0, scale_local_gradients)
     return optimizer
 
 
@@ -216,7 +166,7 @@ def keep_local(optimizer: Any, layers: Sequence[Any]) -> Any:
     return optimizer
 
 
-def _check(
+def check_optimizer(
     optimizer: Any, op: int, predivide: float, passes: int, what: str = "DistributedOptimizer"
 ) -> None:
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
@@ -246,17 +196,19 @@ def check_wrapping(
     check_passes(passes)
 
 
-def _is_loss_scaling(optimizer: Any) -> bool:
+def is_loss_scaling(optimizer: Any) -> bool:
+    """Whether it is a LossScaleOptimizer."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def _steps(optimizer: Any) -> int:
+def steps_taken(optimizer: Any) -> int:
+    """Until now."""
     return int(keras.ops.convert_to_numpy(optimizer.iterations))
 
 
 def _accumulate(optimizer: Any, passes: int) -> None:
     """Lets Keras add up the gradients of several batches."""
-    target = optimizer.inner_optimizer if _is_loss_scaling(optimizer) else optimizer
+    target = optimizer.inner_optimizer if is_loss_scaling(optimizer) else optimizer
     if target.gradient_accumulation_steps not in (None, passes):
         raise ValueError(
             f"backward_passes_per_step is {passes}, but the optimizer was made with "
@@ -313,7 +265,7 @@ class _Reducing:
 
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """Like apply, without side effects. LossScaleOptimizer tests gradients here, before any apply."""
-        if not _is_loss_scaling(self):
+        if not is_loss_scaling(self):
             return self._rueda_base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
         reduced = self._rueda_reduce(list(grads), self._trainable_variables)
         self._rueda_is_reduced = True
@@ -376,7 +328,7 @@ class _ReducingCompressed(Compressing, _Reducing):
 
 
 class _ReducingDelayed(Delaying, _Reducing):
-    """With the gradients of the step before."""
+    """With gradients that arrive one step late."""
 
 
 def _subclass(first: type, base: type) -> type:
@@ -405,16 +357,17 @@ def change_class(optimizer: Any, first: type, attributes: Mapping[str, Any]) -> 
     return made
 
 
-def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
+def distribute(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
+    """Gives an optimizer the class of those that reduce gradients in this way."""
     base, first = type(optimizer), _Reducing
     if reduction.is_delayed:
-        check_delayed(_is_loss_scaling(optimizer), getattr(optimizer, "gradient_accumulation_steps", None))
+        check_delayed(is_loss_scaling(optimizer), getattr(optimizer, "gradient_accumulation_steps", None))
         first = _ReducingDelayed
     elif isinstance(reduction.compression, PureCompressor):
         check(
             reduction.compression,
             reduction.op,
-            _is_loss_scaling(optimizer),
+            is_loss_scaling(optimizer),
             getattr(optimizer, "gradient_accumulation_steps", None),
         )
         first = _ReducingCompressed
@@ -452,7 +405,7 @@ def unwrap(optimizer: Any) -> Any:
 
 def wrap_loss_scaling(optimizer: Any) -> None:
     """Makes a LossScaleOptimizer that Keras put around a distributed optimizer the distributed one."""
-    _change_class(optimizer, *unwrap(optimizer.inner_optimizer))
+    distribute(optimizer, *unwrap(optimizer.inner_optimizer))
 
 
 def _refuse_loss_scaling_outside() -> None:
@@ -462,7 +415,7 @@ def _refuse_loss_scaling_outside() -> None:
         if frame is None:
             return
         owner = frame.f_locals.get("self")
-        if _is_loss_scaling(owner) and not is_distributed(owner):
+        if is_loss_scaling(owner) and not is_distributed(owner):
             raise ValueError(INNER)
         back = frame.f_back
         if back is None:
