@@ -102,6 +102,39 @@ class _UnderWay:
             update.reduction = None
 
 
+class _Copies:
+    """Copies of tensors, in memory that is used again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, torch.Tensor] = {}
+
+    def of(self, key: Any, value: torch.Tensor) -> torch.Tensor:
+        """key: overwrites what it had before."""
+        mine = self._kept.get(key)
+        if mine is None or not _are_alike(mine, value):
+            mine = self._kept[key] = value.detach().clone()
+        else:
+            mine.copy_(value.detach())
+        return mine
+
+    def of_all(self, key: Any, values: dict[Any, Any]) -> dict[Any, Any]:
+        """With what is no tensor as it is."""
+        return {
+            name: self.of((key, name), one) if isinstance(one, torch.Tensor) else one
+            for name, one in values.items()
+        }
+
+
+def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    are_dense = one.layout == other.layout == torch.strided
+    return are_dense and (one.shape, one.stride(), one.dtype, one.device) == (
+        other.shape,
+        other.stride(),
+        other.dtype,
+        other.device,
+    )
+
+
 _living: weakref.WeakSet[_DelayedMixin] = weakref.WeakSet()
 
 
@@ -123,6 +156,7 @@ class _DelayedMixin(LocalStepsMixin):
     # The parameters that all ranks have, where those of the model have made a step with own gradients.
     _agreed: dict[torch.Tensor, torch.Tensor]
     _versions: dict[torch.Tensor, int]  # of the model's parameters after that step
+    _copies: _Copies
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -166,7 +200,9 @@ class _DelayedMixin(LocalStepsMixin):
         if self._synchronized:
             return
         self._under_way.finish()
-        self._own = {one: one.grad.clone() for one in self._trained() if one.grad is not None}
+        self._own = {
+            one: self._copies.of(("own", one), one.grad) for one in self._trained() if one.grad is not None
+        }
         names = {self._parameter_names[parameter] for parameter in self._trained()}
         for optimizer in list(_living):  # another model may have the same
             optimizer._under_way.free(names)
@@ -237,7 +273,7 @@ class _DelayedMixin(LocalStepsMixin):
         if self._settings.op == Sum:  # as much as the ranks together
             for grad in own.values():
                 grad.mul_(place_in(self._settings.process_set).size)
-        self._agreed = {parameter: parameter.detach().clone() for parameter in self._trained()}
+        self._agreed = {one: self._copies.of(("agreed", one), one) for one in self._trained()}
         with self._with_gradients(own), self._with_copied_state():
             if not (is_scaled and _has_overflown(own)):
                 self.local_step()
@@ -257,8 +293,12 @@ class _DelayedMixin(LocalStepsMixin):
     @contextmanager
     def _with_copied_state(self) -> Iterator[None]:
         state, groups = self.state, self.__dict__["param_groups"]
-        self.state = defaultdict(dict, {one: _copied(mine) for one, mine in state.items()})
-        self.__dict__["param_groups"] = [{**_copied(group), "params": group["params"]} for group in groups]
+        copied = {one: self._copies.of_all(one, mine) for one, mine in state.items()}
+        self.state = defaultdict(dict, copied)
+        self.__dict__["param_groups"] = [
+            {**self._copies.of_all(number, group), "params": group["params"]}
+            for number, group in enumerate(groups)
+        ]
         try:
             yield
         finally:
@@ -324,10 +364,6 @@ class _DelayedMixin(LocalStepsMixin):
         )
 
 
-def _copied(values: dict[Any, Any]) -> dict[Any, Any]:
-    return {key: one.clone() if isinstance(one, torch.Tensor) else one for key, one in values.items()}
-
-
 def _has_overflown(gradients: Any) -> bool:
     """gradients: by parameter, or parameters with gradients."""
     found = gradients.values() if isinstance(gradients, dict) else [one.grad for one in gradients]
@@ -378,7 +414,7 @@ def DelayedOptimizer(
     wrapped._settings = Settings(
         compression, op, gradient_predivide_factor, bool(sparse_as_dense), process_set
     )
-    wrapped._under_way = _UnderWay()
+    wrapped._under_way, wrapped._copies = _UnderWay(), _Copies()
     wrapped._own, wrapped._agreed, wrapped._versions = {}, {}, {}
     _living.add(wrapped)
     wrapped._attach_rhythm(rhythm, names)
