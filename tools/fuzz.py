@@ -42,6 +42,18 @@ def environment(**more: str) -> Dict[str, str]:
     return {**os.environ, **more}
 
 
+def named_in_sources() -> List[str]:
+    """The parsers, before anything is installed or built."""
+    texts = [path.read_text() for path in sorted((ROOT / "tests" / "fuzz").glob("*_parsers.cc"))]
+    return re.findall(r'push_back\(\s*\{"(\w+)"', "".join(texts))
+
+
+def refuse_unknown(names: List[str], known: List[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"fuzz.py: there is no parser {unknown[0]}; there are {', '.join(known)}")
+
+
 def parsers() -> List[str]:
     return subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.split()
 
@@ -76,12 +88,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="searches at a time")
     parser.add_argument("--no-build", action="store_true", help="take build/fuzz as it is")
     arguments = parser.parse_args()
+    refuse_unknown(arguments.parsers, named_in_sources())
     if not arguments.no_build:
         prepare()
     known = parsers()
-    unknown = [name for name in arguments.parsers if name not in known]
-    if unknown:
-        sys.exit(f"fuzz.py: there is no parser {unknown[0]}; there are {', '.join(known)}")
+    refuse_unknown(arguments.parsers, known)
     names = arguments.parsers or known
     total = broken = 0
     print(f"{'parser':20s} {'inputs':>12s} {'kept':>8s}")

@@ -17,7 +17,7 @@ from processes import state_of
 from rueda.elastic import membership
 from rueda.elastic.membership import NOT_IN_VIEW, News, View
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class FileMembership:

@@ -17,7 +17,7 @@ from robust_attack import Attack
 from robust_support import wait_until
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
-LIMIT_S = 60 * PATIENCE
+LIMIT_S = 120 * PATIENCE
 # What srun tells one of four tasks, and no process above it knows.
 SLURM_STEP = {
     "SLURM_JOB_ID": "77",

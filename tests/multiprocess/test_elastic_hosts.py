@@ -16,7 +16,7 @@ from launch_support import PYTHON, ROOT, RUEDA, name_of
 from virtual_hosts import virtual_hosts
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
-LIMIT_S = 60 * PATIENCE
+LIMIT_S = 120 * PATIENCE
 
 
 class Job:

@@ -23,7 +23,8 @@ class PreparedOperations {
  private:
   struct Prepared {
     explicit Prepared(const rueda_request& request);
-    // Programs that were exported by other processes have numbers that are no number of this one.
+    // Whether this number belongs to the request: a program that another process exported has numbers of that
+    // process.
     [[nodiscard]] bool is(const rueda_request& request) const;
 
     std::string name;

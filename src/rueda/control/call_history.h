@@ -95,7 +95,7 @@ class CallHistory {
   std::vector<SeenTensor> learned(const Places& places, const Strides& strides);
   // The calls of the last step that had other rows in a step before it.
   void add_varying(const Lane& lane, Places& varying) const;
-  // What must be equal in every period.
+  // Calls are the same if this is: their kind, or what it is without the numbers of rows.
   [[nodiscard]] uint32_t id_of(const Call& call) const {
     return ignores_rows_ ? kinds_[call.kind].alike : call.kind;
   }

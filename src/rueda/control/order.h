@@ -64,7 +64,7 @@ struct OrderAction {
   bool operator==(const OrderAction&) const = default;
 };
 
-// What the caller sees when it looks at a call.
+// The caller's answer to kLook: whether a call could start now.
 struct Sight {
   static constexpr int16_t kNotHere = -1;    // this rank takes no part in it
   static constexpr int16_t kNoBackend = -2;  // no backend takes it
