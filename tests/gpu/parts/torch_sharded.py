@@ -1,4 +1,4 @@
-"""Training with rueda.torch on a GPU: ShardedOptimizer against DistributedOptimizer, LocalSGD and DiLoCo."""
+"""Training with rueda.torch on a GPU: ShardedOptimizer against DistributedOptimizer, LocalSGD, DiLoCo and DelayedOptimizer."""
 
 from __future__ import annotations
 
@@ -107,6 +107,18 @@ def check_local_steps_agree():
         net = make_model()
         train(net, make(net))
         assert_same_everywhere(net)
+
+
+def check_delayed_gradients_agree():
+    for compression in (hvd.Compression.none, hvd.Compression.fp16):
+        net = make_model()
+        optimizer = hvd.DelayedOptimizer(
+            adam(net), net.named_parameters(), warmup_steps=2, compression=compression
+        )
+        train(net, optimizer)
+        optimizer.finish()
+        assert_same_everywhere(net)
+        assert bool(torch.isfinite(flat(net)).all())
 
 
 world.run_checks(dict(globals()))
