@@ -1,4 +1,6 @@
-"""Training with rueda.torch on a GPU: ShardedOptimizer against DistributedOptimizer, LocalSGD, DiLoCo and DelayedOptimizer."""
+"""Training with rueda.torch on a GPU: ShardedOptimizer against DistributedOptimizer, and wrappers that let
+ranks differ for a while.
+"""
 
 from __future__ import annotations
 
