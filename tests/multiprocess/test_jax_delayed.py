@@ -128,6 +128,22 @@ def test_a_saved_state_goes_on_inside_jit_and_outside():
 
 @in_worlds
 @on_every_rank
+def test_all_ranks_go_on_from_the_state_of_one_in_the_middle():
+    xs, ys = batches(6)
+    for is_jitted in (True, False):
+        optimizer = hvd.DelayedOptimizer(optax.adam(0.01))
+        step = steps_of(optimizer, xs, ys, is_jitted)
+        params = make_params(2)
+        state = optimizer.init(params)
+        for number in range(6):
+            params, state = step(number, params, state)
+            if number == 2:
+                params, state = hvd.broadcast_parameters((params, state), root_rank=0)
+        assert is_same_everywhere(state.agreed)
+
+
+@in_worlds
+@on_every_rank
 def test_gradients_that_travel_become_a_plan_and_each_update_marks_a_step():
     xs, ys = batches(1)
     for is_jitted in (True, False):

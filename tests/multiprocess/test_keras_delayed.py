@@ -89,6 +89,33 @@ def test_a_step_uses_its_own_gradients_and_the_mean_of_the_step_before():
 
 
 @on_every_rank
+def test_a_loop_may_train_some_weights_in_any_order():
+    def steps(optimizer, takes):
+        """The weights that all ranks have after so many steps with gradients that are the same."""
+        made = [keras.Variable(np.zeros(3, "float32"), name="kernel") for _ in range(3)]
+        optimizer.build(made)
+        for step in range(5):
+            grads = [np.full(3, 1 + at + (step % 2), "float32") for at in range(3)]
+            chosen = takes(list(range(3)))
+            optimizer.apply(
+                [keras.ops.convert_to_tensor(grads[at]) for at in chosen], [made[at] for at in chosen]
+            )
+        return [np.array(keras.ops.convert_to_numpy(one)) for one in made]
+
+    for takes in (lambda all: all[1:], lambda all: all[::-1], lambda all: all):
+        plain = steps(keras.optimizers.SGD(0.1, momentum=0.9), takes)
+        optimizer = hvd.DelayedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+        assert are_close(steps(optimizer, takes), plain)
+    unknown = keras.Variable(np.zeros(3, "float32"), name="late")
+    with pytest.raises(ValueError, match=r"was not built for variable .*late; give every variable"):
+        optimizer.apply([keras.ops.ones(3)], [unknown])
+    model = model_of(hvd.DelayedOptimizer(keras.optimizers.SGD(0.1)))
+    fit(model, 3)
+    hvd.broadcast_variables(model.variables + model.optimizer.variables, root_rank=0)
+    assert are_same_everywhere(fit(model, 2)[0])
+
+
+@on_every_rank
 def test_compiled_and_eager_trainings_are_those_of_one_process_with_old_gradients():
     for eagerly in (False, True):
         model = model_of(hvd.DelayedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), run_eagerly=eagerly)

@@ -146,6 +146,37 @@ def test_a_sum_and_gradients_that_finish_leaves_alone():
     assert all(torch.equal(p.grad, grad) for p, grad in zip(net.parameters(), grads))
 
 
+class Listed(torch.optim.SGD):
+    """Keeps momentum in a list, as no optimizer of torch does."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                kept = self.state[parameter].setdefault("momenta", [torch.zeros_like(parameter)])
+                if parameter.grad is not None:
+                    kept[0].mul_(0.9).add_(parameter.grad)
+                    parameter.sub_(kept[0], alpha=group["lr"])
+
+
+@in_worlds
+@on_every_rank
+def test_state_in_containers_and_gradients_that_are_not_finite():
+    net = model()
+    optimizer = delayed(Listed(net.parameters(), lr=0.1), net)
+    take(net, optimizer, 4)
+    optimizer.finish()
+    assert same_everywhere(net)
+    momenta = [state["momenta"][0] for state in optimizer.state.values()]
+    assert all(torch.equal(one, hvd.allgather(one[None])[0]) for one in momenta)
+    loss = loss_of(net, batches(1, 1)[0][0])
+    (loss * float("nan")).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.finish()  # without a scaler, as a step of the wrapped optimizer
+    assert all(bool(p.isnan().all()) for p in net.parameters())
+
+
 @in_worlds
 @on_every_rank
 def test_parameters_are_changed_after_finish_and_not_before():
@@ -160,10 +191,11 @@ def test_parameters_are_changed_after_finish_and_not_before():
     assert same_everywhere(net)
     take(net, optimizer, 1)
     net.load_state_dict(model().state_dict())
-    with pytest.raises(
-        RuntimeError, match=r"0\.weight was changed between two steps.* call optimizer.finish"
-    ):
-        take(net, optimizer, 1)
+    for _ in range(2):  # nothing goes on without the agreed parameters
+        with pytest.raises(RuntimeError, match=r"0\.weight was changed between two steps.* call optimizer"):
+            optimizer.step()
+    with pytest.raises(RuntimeError, match="was changed between"):
+        optimizer.finish()
     hvd.broadcast_parameters(net.state_dict(), root_rank=0)
 
 
@@ -209,7 +241,7 @@ def test_a_training_goes_on_from_a_saved_state():
 @in_worlds
 @on_every_rank
 def test_all_ranks_go_on_equal_from_the_state_of_one():
-    for how in ("objects", "broadcasts"):
+    for how in ("objects", "broadcasts", "broadcasts, the state loaded between them"):
         net = model()
         optimizer = delayed(adam(net), net)
         take(net, optimizer, 3)
@@ -223,7 +255,10 @@ def test_all_ranks_go_on_equal_from_the_state_of_one():
             if hvd.rank() == 1:
                 net = model(seed=1)
                 optimizer = delayed(adam(net), net)
+            saved = optimizer.state_dict()
             hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+            if "between" in how and hvd.rank() == 0:
+                optimizer.load_state_dict(saved)
             hvd.broadcast_optimizer_state(optimizer, root_rank=0)
             assert same_everywhere(net)
         optimizer.zero_grad()

@@ -1,9 +1,6 @@
-"""Steps whose gradients travel while the next step computes: bounded staleness of one step.
+"""DelayedOptimizer: an optax transformation whose gradients travel while the next step computes.
 
-A rank takes its own gradients into account at once, and those of the others one step later. The bound is that
-of Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server" (2013); own
-gradients that the average replaces are from Zhu et al., "Delayed gradient averaging" (2021). Here they never
-reach the parameters and the state that all ranks have.
+The method is that of rueda/torch/delayed.py, where its sources are named.
 """
 
 from __future__ import annotations

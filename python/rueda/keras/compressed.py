@@ -36,6 +36,10 @@ NO_PASSES = (
     "compression={mine!r} does not go with backward_passes_per_step or gradient_accumulation_steps; use "
     "larger batches."
 )
+UNKNOWN = (
+    "The optimizer was not built for variable {path}; give every variable that it will train to its first "
+    "step, or to optimizer.build."
+)
 _numbers = itertools.count(1)  # of variables
 
 ARRAYS = Arrays(
@@ -166,6 +170,7 @@ class Compressing:
 
     _rueda_reduction: Reduction
     _rueda_kept: Any  # None until it is built
+    _rueda_places: dict[int, int]  # of the variables for which it was built, by their id()
     _rueda_saves: bool  # while Keras writes or reads the variables of the plain optimizer
 
     @property
@@ -179,10 +184,25 @@ class Compressing:
     def build(self: Any, variables: Any) -> None:
         """Makes what the compressor keeps, too."""
         super().build(variables)  # type: ignore[misc]
-        object.__setattr__(self, "_rueda_kept", self._rueda_keep(list(variables)))
+        self._rueda_begin(list(variables))
+
+    def _rueda_begin(self: Any, variables: Sequence[Any]) -> None:
+        places = {id(variable): place for place, variable in enumerate(variables)}
+        object.__setattr__(self, "_rueda_places", places)
+        object.__setattr__(self, "_rueda_kept", self._rueda_keep(variables))
 
     def _rueda_keep(self: Any, variables: Sequence[Any]) -> Any:
         return Kept(self._rueda_reduction, variables)
+
+    def _rueda_name(self: Any, place: int, variable: Any) -> str:
+        """What is kept belongs to a variable, wherever it stands in a step."""
+        return name_of(place if variable is None else self._rueda_place(variable), variable)
+
+    def _rueda_place(self: Any, variable: Any) -> int:
+        place: int | None = self._rueda_places.get(id(variable))
+        if place is None:
+            raise ValueError(UNKNOWN.format(path=getattr(variable, "path", variable)))
+        return place
 
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         """Builds the optimizer where Keras would do so after the gradients are reduced, as on TensorFlow."""

@@ -1,9 +1,6 @@
-"""Steps whose gradients travel while the next step computes: bounded staleness of one step.
+"""What a DelayedOptimizer of Keras keeps from step to step: variables of the optimizer.
 
-A rank takes its own gradients into account at once, and those of the others one step later. The bound is that
-of Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server" (2013); own
-gradients that the average replaces are from Zhu et al., "Delayed gradient averaging" (2021). Here they never
-reach the weights and the state that all ranks have.
+The method is that of rueda/torch/delayed.py, where its sources are named.
 """
 
 from __future__ import annotations
@@ -62,20 +59,23 @@ class Waiting:
             variable.assign(gradient)
         return reduced
 
-    def return_to_agreed(self, weights: Sequence[Any]) -> None:
-        """Undoes the step with own gradients. What was changed since is what all ranks have."""
-        for weight, agreed, ahead in zip(weights, self._agreed, self._ahead):
+    def return_to_agreed(self, weights: Sequence[tuple[int, Any]]) -> None:
+        """Undoes the step with own gradients. What was changed since is what all ranks have. weights: with
+        their places among those for which the optimizer was built.
+        """
+        for place, weight in weights:
+            agreed, ahead = self._agreed[place], self._ahead[place]
             now = ops.convert_to_tensor(weight)
             is_unchanged = ops.all(ops.equal(now, ops.convert_to_tensor(ahead)))
             weight.assign(ops.where(is_unchanged, ops.convert_to_tensor(agreed), now))
 
-    def keep_agreed(self, weights: Sequence[Any]) -> None:
+    def keep_agreed(self, weights: Sequence[tuple[int, Any]]) -> None:
         _assign(self._agreed, weights)
 
-    def keep_ahead(self, weights: Sequence[Any]) -> None:
+    def keep_ahead(self, weights: Sequence[tuple[int, Any]]) -> None:
         _assign(self._ahead, weights)
 
-    def put_agreed(self, weights: Sequence[Any]) -> None:
+    def put_agreed(self, weights: Sequence[tuple[int, Any]]) -> None:
         """Gives the model the weights that all ranks have, unless it has been changed."""
         self.return_to_agreed(weights)
         self.keep_agreed(weights)
@@ -89,9 +89,9 @@ def _like(weights: Sequence[Any], what: str) -> list[Any]:
     ]
 
 
-def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    for variable, value in zip(variables, values):
-        variable.assign(ops.copy(ops.convert_to_tensor(value)))
+def _assign(variables: Sequence[Any], values: Sequence[tuple[int, Any]]) -> None:
+    for place, value in values:
+        variables[place].assign(ops.copy(ops.convert_to_tensor(value)))
 
 
 def _kind(variable: Any) -> Any:
@@ -115,15 +115,16 @@ class Delaying(Compressing):
             with keras.name_scope(self.name, caller=self):
                 self.build(weights)
         grads, waiting = list(grads), self._rueda_kept
-        waiting.return_to_agreed(weights)
+        placed = [(self._rueda_place(weight), weight) for weight in weights]
+        waiting.return_to_agreed(placed)
         super().apply(list(grads), weights)
-        waiting.keep_agreed(weights)
+        waiting.keep_agreed(placed)
         state = self._rueda_plain_variables()
         before = [ops.copy(ops.convert_to_tensor(variable)) for variable in state]
         self._rueda_base.apply(self, self._rueda_as_combined(grads), weights)
         for variable, value in zip(state, before):
             variable.assign(value)
-        waiting.keep_ahead(weights)
+        waiting.keep_ahead(placed)
         return None
 
     def _rueda_as_combined(self: Any, grads: list[Any]) -> list[Any]:
@@ -149,4 +150,5 @@ def use_agreed_weights(optimizer: Any, weights: Sequence[Any]) -> None:
     """Gives the model the weights that all ranks have, if such an optimizer trains it."""
     kept = getattr(optimizer, "_rueda_kept", None)
     if isinstance(kept, Waiting):
-        kept.put_agreed(weights)
+        places = optimizer._rueda_places
+        kept.put_agreed([(places[id(one)], one) for one in weights if id(one) in places])

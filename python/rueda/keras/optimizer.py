@@ -297,6 +297,10 @@ class _Reducing:
         is_last = (self._iterations + 1) % steps == 0
         return exchange_in_trace(is_last, lambda mine: self._rueda_reduce(list(mine), None), grads)
 
+    def _rueda_name(self: Any, place: int, variable: Any) -> str:
+        """Of the gradient of a variable at this place of a step."""
+        return name_of(place, variable)
+
     def _rueda_exchange(self: Any, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
         return reduce_gradients(self._rueda_reduction, gradients, names)
 
@@ -315,7 +319,7 @@ class _Reducing:
                 grads[i] = scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
-            names.append(name_of(i, variable))
+            names.append(self._rueda_name(i, variable))
         reduced = self._rueda_exchange([grads[i] for i in chosen], names)
         factor = self._rueda_factor
         for i, grad in zip(chosen, reduced):
@@ -382,8 +386,7 @@ def distribute(optimizer: Any, reduction: Reduction, factor: float, scales_local
     }
     _save_as(base, change_class(optimizer, first, attributes))
     if first is not _Reducing and optimizer.built:
-        kept = optimizer._rueda_keep(optimizer._trainable_variables)
-        object.__setattr__(optimizer, "_rueda_kept", kept)
+        optimizer._rueda_begin(optimizer._trainable_variables)
 
 
 def _save_as(base: type, made: type) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from rueda import _core
 from rueda import numpy as host
+from rueda.ahead import finish_all
 from rueda.compression import Int8Compressor
 from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import let_end
@@ -148,6 +149,7 @@ def broadcast_variables(
 
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
+    finish_all()  # of what a DelayedOptimizer has sent; it sends again what its new state needs
     pending: list[tuple[int, Any, Array, int]] = []  # place, variable, what was sent, handle
     for i, variable in enumerate(variables_of(variables, "broadcast_variables")):
         path = getattr(variable, "path", "")

@@ -8,6 +8,7 @@ reach the parameters and the state that all ranks have.
 
 from __future__ import annotations
 
+import copy
 import sys
 import weakref
 from collections import defaultdict
@@ -118,9 +119,9 @@ class _Copies:
         return mine
 
     def of_all(self, key: Any, values: dict[Any, Any]) -> dict[Any, Any]:
-        """With what is no tensor as it is."""
+        """Of the tensors among the values, and what else they hold."""
         return {
-            name: self.of((key, name), one) if isinstance(one, torch.Tensor) else one
+            name: self.of((key, name), one) if isinstance(one, torch.Tensor) else copy.deepcopy(one)
             for name, one in values.items()
         }
 
@@ -139,18 +140,23 @@ _living: weakref.WeakSet[_DelayedMixin] = weakref.WeakSet()
 
 
 def finish_steps() -> None:
-    """Before parameters are changed: what finish() does, for all optimizers."""
+    """Before parameters are changed: what finish() does, for all optimizers. Where some were changed before,
+    the next step says so.
+    """
     for optimizer in list(_living):
-        optimizer.finish()
+        if optimizer._changed() is None:
+            optimizer.finish()
 
 
 before_change(finish_steps)
 
 
 class _DelayedMixin(LocalStepsMixin):
+    is_delayed = True
     _settings: Settings
     _under_way: _UnderWay
     _is_synchronous: bool | None = None  # whether the reducer is that of the warm-up; None: there is none yet
+    _is_scaled = False  # whether a GradScaler made the last step
     _has_arrived = False  # whether `.grad` holds what synchronize() put there
     _own: dict[torch.Tensor, torch.Tensor]  # gradients of this rank that are sent, for a step to come
     # The parameters that all ranks have, where those of the model have made a step with own gradients.
@@ -234,14 +240,15 @@ class _DelayedMixin(LocalStepsMixin):
         elif scale is not None:
             raise ValueError(SENT_SCALED)
         has_gradients = self._has_arrived or not self._synchronized
-        self._synchronized = self._has_arrived = False
         self._return_to_agreed()
+        self._synchronized = self._has_arrived = False
         if has_gradients and not (is_scaled and _has_overflown(self._trained())):
             with self.skip_synchronize():
                 DistributedMixin.step(self)
         else:
             mark_step(self)
         self._anticipate(is_scaled)
+        self._is_scaled = is_scaled
         self._steps += 1
         return None
 
@@ -258,12 +265,17 @@ class _DelayedMixin(LocalStepsMixin):
     @torch.no_grad()
     def _return_to_agreed(self) -> None:
         """Undoes the step with own gradients. Raises RuntimeError if the program has changed a parameter."""
-        agreed, versions = self._agreed, self._versions
-        self._agreed, self._versions = {}, {}
-        for parameter, value in agreed.items():
-            if versions.get(parameter, parameter._version) != parameter._version:
-                raise RuntimeError(CHANGED.format(name=self._parameter_names[parameter]))
+        changed = self._changed()
+        if changed is not None:
+            raise RuntimeError(CHANGED.format(name=self._parameter_names[changed]))
+        for parameter, value in self._agreed.items():
             parameter.copy_(value)
+        self._agreed, self._versions = {}, {}
+
+    def _changed(self) -> torch.Tensor | None:
+        """A parameter that the program has changed since the step with own gradients."""
+        now = {parameter: parameter._version for parameter in self._agreed}
+        return next((one for one in now if self._versions.get(one, now[one]) != now[one]), None)
 
     def _anticipate(self, is_scaled: bool) -> None:
         """A step with this rank's own gradients, of which only the parameters keep something."""
@@ -296,7 +308,7 @@ class _DelayedMixin(LocalStepsMixin):
         copied = {one: self._copies.of_all(one, mine) for one, mine in state.items()}
         self.state = defaultdict(dict, copied)
         self.__dict__["param_groups"] = [
-            {**self._copies.of_all(number, group), "params": group["params"]}
+            {**self._copies.of_all(number, _options(group)), "params": group["params"]}
             for number, group in enumerate(groups)
         ]
         try:
@@ -315,9 +327,9 @@ class _DelayedMixin(LocalStepsMixin):
             with self.skip_synchronize():
                 self.step()
         self._under_way.finish()
-        arrived = self._under_way.take()
         self._return_to_agreed()
-        if arrived and not _has_overflown(arrived):
+        arrived = self._under_way.take()
+        if arrived and not (self._is_scaled and _has_overflown(arrived)):
             with self._with_gradients(arrived):
                 self.local_step()
 
@@ -362,6 +374,10 @@ class _DelayedMixin(LocalStepsMixin):
             }
             for key in ("gradients", "agreed")
         )
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
 
 def _has_overflown(gradients: Any) -> bool:

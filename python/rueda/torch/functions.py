@@ -115,9 +115,9 @@ def broadcast_optimizer_state(
     """Makes every rank's optimizer, wrapped or not, equal to root's: options (lr, …) and state.
 
     If root's optimizer has no state yet, state is made by one step with zero gradients whose effect on the
-    parameters is undone; the gradients are left as zeros. Parameters are not sent: see broadcast_parameters.
-    model: where to look for sparse embeddings, whose zero gradients must be sparse. root_rank: a
-    world rank. process_set: the ranks that take part. LBFGS is refused.
+    parameters is undone; the gradients are left as zeros. Parameters are sent with a
+    DelayedOptimizer alone: see broadcast_parameters. model: where to look for sparse embeddings, whose zero
+    gradients must be sparse. root_rank: a world rank. process_set: the ranks that take part. LBFGS is refused.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
@@ -141,6 +141,9 @@ def broadcast_optimizer_state(
     if compressor is not None and layout["compression"] is not None and basics.rank() != root_rank:
         compressor.load_shared_state(layout["compression"])
     _send_state(optimizer, layout["state"], root_rank, process_set)
+    if layout["is_delayed"]:  # it may have made a step just now, which root's parameters alone have seen
+        named = [(f"optimizer_state.parameter.{i}", one) for i, one in enumerate(_parameters(optimizer))]
+        broadcast_parameters(named, root_rank, process_set)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -186,7 +189,8 @@ def _describe(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         state.append(entry)
     compressor = getattr(optimizer, "_compressor", None)
     shared = None if compressor is None else compressor.shared_state()
-    return {"options": options, "state": state, "compression": shared}
+    is_delayed = getattr(optimizer, "is_delayed", False)
+    return {"options": options, "state": state, "compression": shared, "is_delayed": is_delayed}
 
 
 def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any]]) -> None:
