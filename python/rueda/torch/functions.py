@@ -117,7 +117,8 @@ def broadcast_optimizer_state(
     If root's optimizer has no state yet, state is made by one step with zero gradients whose effect on the
     parameters is undone; the gradients are left as zeros. Parameters are sent with a
     DelayedOptimizer alone: see broadcast_parameters. model: where to look for sparse embeddings, whose zero
-    gradients must be sparse. root_rank: a world rank. process_set: the ranks that take part. LBFGS is refused.
+    gradients must be sparse. root_rank: a world rank. process_set: the ranks that take part. LBFGS is
+    refused.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
