@@ -128,6 +128,28 @@ def test_a_saved_state_goes_on_inside_jit_and_outside():
 
 @in_worlds
 @on_every_rank
+def test_a_scan_over_steps_with_gradients_of_another_type_than_the_parameters():
+    xs, ys = batches(4)
+    optimizer = hvd.DelayedOptimizer(optax.sgd(0.1))
+
+    def step(carry, batch):
+        params, state = carry
+        grads = jax.grad(loss_of)(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params), *batch)
+        updates, state = optimizer.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), jax.tree.leaves(grads)[0].dtype.itemsize
+
+    params = make_params(1)
+    mine = xs[:, hvd.rank()].astype(jnp.bfloat16), ys[:, hvd.rank()].astype(jnp.bfloat16)
+    (params, state), sizes = jax.jit(lambda carry: jax.lax.scan(step, carry, mine))(
+        (params, optimizer.init(params))
+    )
+    assert sizes.tolist() == [2] * 4
+    assert is_same_everywhere(state.agreed)
+    assert not is_same_everywhere(params)
+
+
+@in_worlds
+@on_every_rank
 def test_all_ranks_go_on_from_the_state_of_one_in_the_middle():
     xs, ys = batches(6)
     for is_jitted in (True, False):

@@ -53,7 +53,8 @@ class _Delayed:
         return DelayedState(jnp.zeros((), jnp.int32), agreed, zeros, self.optimizer.init(params))
 
     def update(self, updates: Any, state: DelayedState, params: Any, **extra: Any) -> Any:
-        """What leads from params to the next ones, and the next state."""
+        """What leads from params to the next ones, and the next state, with the types of the last one."""
+        updates = jax.tree.map(with_types_of, state.gradients, updates)
         agreed, inner = self._agree(updates, state, extra)
         own = updates
         if self.is_sum:  # as much as the ranks together

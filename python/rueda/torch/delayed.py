@@ -38,8 +38,6 @@ SENT_SCALED = (
     "DelayedOptimizer: synchronize() has sent gradients that a GradScaler had scaled; call "
     "scaler.unscale_(optimizer) before optimizer.synchronize()."
 )
-
-
 CHANGED = (
     "DelayedOptimizer: {name} was changed between two steps, while it held a step with this rank's own "
     "gradients that the next step undoes; call optimizer.finish() before parameters are changed or loaded."
