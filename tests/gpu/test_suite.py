@@ -58,7 +58,7 @@ def test_part(name, count, backend):
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
 @pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
 @pytest.mark.parametrize(
-    "name, checks", [("random_programs", 1), ("compiled", 3), ("user_script", 1), ("torch_sharded", 4)]
+    "name, checks", [("random_programs", 1), ("compiled", 3), ("user_script", 1), ("torch_sharded", 5)]
 )
 def test_part_of_two_ranks(name, checks, backend):
     result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, 2, backend)
