@@ -161,6 +161,11 @@ def allreduce(
     return _reduce(tree, name, spec, compression)
 
 
+def _spec_of_step(terms: tuple[int, float, float], process_set: ProcessSet, step: int) -> CollectiveSpec:
+    op, prescale, postscale = terms
+    return describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
+
+
 def reduce_gradients(
     tree: Any,
     name: str,
@@ -173,9 +178,7 @@ def reduce_gradients(
 
     terms: (op, prescale, postscale). step: the number of what steps, such as the optimizer; 0: nothing does.
     """
-    op, prescale, postscale = terms
-    spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
-    return _reduce(tree, name, spec, compression)
+    return _reduce(tree, name, _spec_of_step(terms, process_set, step), compression)
 
 
 def start_reducing(
@@ -187,9 +190,7 @@ def start_reducing(
     step: int,
 ) -> Callable[[], Any]:
     """Starts what reduce_gradients does, with concrete arrays. The function waits, and returns the result."""
-    op, prescale, postscale = terms
-    spec = describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
-    sent, spec, decode = _compressed(tree, spec, compression)
+    sent, spec, decode = _compressed(tree, _spec_of_step(terms, process_set, step), compression)
     paths, leaves, rebuild = _sendable(sent, name, spec)
     handles = _start_eagerly(spec, [name + path for path in paths], leaves)
     return lambda: decode(rebuild([jnp.asarray(result) for result in finish_step(spec, handles)]))

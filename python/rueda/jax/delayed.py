@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rueda.compression_choices import check_wire_op
 from rueda.jax.collectives import is_traced
 from rueda.jax.compression import Compression, Compressor
-from rueda.jax.optimizer import checking, next_prefix, next_source, transformation_of
+from rueda.jax.optimizer import check_reduction, checking, next_prefix, next_source, transformation_of
 from rueda.jax.passes import with_types_of
 from rueda.jax.travel import Terms, Travel
-from rueda.operations import check_compression
-from rueda.policy import Average, Sum, check_gradient_op, check_predivide, predivide_factors
+from rueda.policy import Average, Sum, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 
 WHAT = "DelayedOptimizer"
@@ -115,10 +113,7 @@ def DelayedOptimizer(
     >>> updates, state = optimizer.update(grads, state, params)  # inside jit or outside
     """
     optax, inner = transformation_of(optimizer, WHAT)
-    check_compression(compression)
-    check_gradient_op(op, WHAT)
-    check_wire_op(compression, op)
-    check_predivide(op, gradient_predivide_factor)
+    check_reduction(WHAT, op, compression, gradient_predivide_factor)
     prefix = name if name is not None else next_prefix()
     factors = (op, *predivide_factors(gradient_predivide_factor))
     travel = Travel(WHAT, prefix, Terms(process_set, compression, factors, next_source()))

@@ -100,6 +100,14 @@ def transformation_of(optimizer: Any, what: str) -> tuple[Any, Any]:
     return optax, optax.with_extra_args_support(optimizer)
 
 
+def check_reduction(what: str, op: int, compression: Any, predivide: float) -> None:
+    """Raises ValueError or TypeError for what the wrapper `what` cannot reduce gradients with."""
+    check_compression(compression)
+    check_gradient_op(op, what)
+    check_wire_op(compression, op)
+    check_predivide(op, predivide)
+
+
 def next_prefix() -> str:
     """Of the names of the gradients of an optimizer that has no name."""
     return f"gradients.{next(_numbers)}"
@@ -146,10 +154,7 @@ def _reducer(
     process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
     """Reduces a pytree of gradients, under names that do not depend on the order of traces."""
-    check_compression(compression)
-    check_gradient_op(op, what)
-    check_wire_op(compression, op)
-    check_predivide(op, predivide)
+    check_reduction(what, op, compression, predivide)
     prefix = name if name is not None else next_prefix()
     terms = (op, *predivide_factors(predivide))
     step = next_source()

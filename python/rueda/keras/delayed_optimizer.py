@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import keras
@@ -12,12 +11,11 @@ from rueda.compression_choices import check_wire_op
 from rueda.keras.backends import Compression, Reduction, backend_name, check_choice, check_types
 from rueda.keras.delayed import check
 from rueda.keras.optimizer import (
-    LATE,
     check_optimizer,
     distribute,
     is_loss_scaling,
     next_prefix,
-    steps_taken,
+    warn_late,
 )
 from rueda.operations import check_compression
 from rueda.process_sets import ProcessSet, global_process_set
@@ -57,10 +55,8 @@ def DelayedOptimizer(
     check_types(compression, getattr(optimizer, "_trainable_variables", ()))
     is_scaled = keras.config.dtype_policy().name == "mixed_float16" or is_loss_scaling(optimizer)
     check(is_scaled, getattr(optimizer, "gradient_accumulation_steps", None))
-    if warn_if_late and steps_taken(optimizer) > 0:
-        warnings.warn(
-            LATE.format(what="DelayedOptimizer", steps=steps_taken(optimizer)), RuntimeWarning, stacklevel=2
-        )
+    if warn_if_late:
+        warn_late(optimizer, "DelayedOptimizer")
     reduction = Reduction(
         prefix=name or next_prefix(optimizer),
         op=op,

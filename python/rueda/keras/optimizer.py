@@ -121,12 +121,8 @@ def DistributedOptimizer(
     check_types(compression, getattr(optimizer, "_trainable_variables", ()))
     if keras.config.dtype_policy().name == "mixed_float16" and not is_loss_scaling(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if warn_if_late and steps_taken(optimizer) > 0:
-        warnings.warn(
-            LATE.format(what="DistributedOptimizer", steps=steps_taken(optimizer)),
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    if warn_if_late:
+        warn_late(optimizer, "DistributedOptimizer")
     if backward_passes_per_step > 1:
         _accumulate(optimizer, backward_passes_per_step)
     reduction = Reduction(
@@ -201,9 +197,11 @@ def is_loss_scaling(optimizer: Any) -> bool:
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def steps_taken(optimizer: Any) -> int:
-    """Until now."""
-    return int(keras.ops.convert_to_numpy(optimizer.iterations))
+def warn_late(optimizer: Any, what: str) -> None:
+    """For the wrapper `what`, which called this: warns if the optimizer has taken steps already."""
+    steps = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    if steps > 0:
+        warnings.warn(LATE.format(what=what, steps=steps), RuntimeWarning, stacklevel=3)
 
 
 def _accumulate(optimizer: Any, passes: int) -> None:

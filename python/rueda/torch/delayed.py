@@ -240,7 +240,7 @@ class _DelayedMixin(LocalStepsMixin):
         has_gradients = self._has_arrived or not self._synchronized
         self._return_to_agreed()
         self._synchronized = self._has_arrived = False
-        if has_gradients and not (is_scaled and _has_overflown(self._trained())):
+        if has_gradients and not (is_scaled and _has_overflown(one.grad for one in self._trained())):
             with self.skip_synchronize():
                 DistributedMixin.step(self)
         else:
@@ -285,7 +285,7 @@ class _DelayedMixin(LocalStepsMixin):
                 grad.mul_(place_in(self._settings.process_set).size)
         self._agreed = {one: self._copies.of(("agreed", one), one) for one in self._trained()}
         with self._with_gradients(own), self._with_copied_state():
-            if not (is_scaled and _has_overflown(own)):
+            if not (is_scaled and _has_overflown(own.values())):
                 self.local_step()
         self._versions = {parameter: parameter._version for parameter in self._agreed}
 
@@ -327,7 +327,7 @@ class _DelayedMixin(LocalStepsMixin):
         self._under_way.finish()
         self._return_to_agreed()
         arrived = self._under_way.take()
-        if arrived and not (self._is_scaled and _has_overflown(arrived)):
+        if arrived and not (self._is_scaled and _has_overflown(arrived.values())):
             with self._with_gradients(arrived):
                 self.local_step()
 
@@ -378,10 +378,8 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
 
 
-def _has_overflown(gradients: Any) -> bool:
-    """gradients: by parameter, or parameters with gradients."""
-    found = gradients.values() if isinstance(gradients, dict) else [one.grad for one in gradients]
-    return not all(bool(torch.isfinite(_values(grad)).all()) for grad in found if grad is not None)
+def _has_overflown(gradients: Iterable[torch.Tensor | None]) -> bool:
+    return not all(bool(torch.isfinite(_values(grad)).all()) for grad in gradients if grad is not None)
 
 
 def _values(grad: torch.Tensor) -> torch.Tensor:
