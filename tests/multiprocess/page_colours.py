@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 # Of each element with text of its own and each rectangle of a bar: what it is, its colour, and that behind.
+# A gap where a bar is cut lies on the bar.
 COLOURS = """
 [...document.body.querySelectorAll("*")].flatMap((one) => {
   const is_bar = one.tagName === "rect" && !one.classList.contains("frame");
@@ -14,8 +15,9 @@ COLOURS = """
   const colour_of = (element) => getComputedStyle(element).backgroundColor;
   while (behind.closest("svg") || colour_of(behind) === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
   const style = getComputedStyle(one);
+  const is_gap = one.classList.contains("cut");
   return [[is_bar ? "bar" : "text", one.className.baseVal ?? one.tagName, is_bar ? style.fill : style.color,
-    colour_of(behind)]];
+    is_gap ? getComputedStyle(one.previousElementSibling).fill : colour_of(behind)]];
 })
 """
 
