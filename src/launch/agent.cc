@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "launch/agent_loop.h"
+#include "launch/agent_warning.h"
 #include "launch/guardian.h"
 #include "launch/private_dir.h"
 
@@ -20,8 +21,7 @@ constexpr timespec kSignalSpreads{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
 constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
 
 int complain(const std::string& what) {
-  const std::string text = fmt::format("rueda agent: {}\n", what);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  warn_as_agent(what);
   return 1;
 }
 

@@ -9,22 +9,19 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <utility>
 #include <variant>
 
+#include "launch/job_end.h"
 #include "launch/notices.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
-#include "launch/report.h"
 #include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
 #include "rueda/store/ended.h"
 
 namespace rueda::launch {
 namespace {
-
-constexpr Nanos kLastCopy = 600 * kSecond;  // of logs to another place; Ctrl-C ends the wait
 
 void say_lines(RankOutput& output, const std::string& host, std::string_view lines) {
   while (!lines.empty()) {
@@ -41,14 +38,6 @@ void clean_up_here(const HostLink& link, bool are_local_gone) {
     kill_descendants(Deadline::after(2 * kSecond), link.process().started_ticks, kReachOtherHosts);
   const std::string left = link.hello() ? link.hello()->private_dir : "";
   if (is_private_dir_name(left)) remove_private_dir(left);
-}
-
-void add_last_lines(Ending& ending, const RankOutput& output) {
-  const bool is_silent = output.last_lines(ending.rank, Stream::kStderr).empty();
-  const Stream stream = is_silent ? Stream::kStdout : Stream::kStderr;
-  ending.last_lines = output.last_lines(ending.rank, stream);
-  if (!ending.last_lines.empty()) ending.log_path = output.log(ending.rank, stream);
-  ending.stream = is_silent ? "stdout" : "stderr";
 }
 
 }  // namespace
@@ -342,52 +331,16 @@ int JobRunner::finish() {
   agents_.read_the_rest(handlers_);
   store_.reset();
   int status = 1;
-  if (phase_ == Phase::kRunning)
-    status = report();
-  else if (stop_plan_.interrupt() != 0)
+  if (phase_ == Phase::kRunning) {
+    for (Rank rank = 0; rank < ranks_.size(); ++rank) output_.finish(rank);
+    status = report({.endings = deciding(), .verdict = verdict(), .interrupt = stop_plan_.interrupt()},
+                    options_.output.style.kind, output_, results_);
+  } else if (stop_plan_.interrupt() != 0) {
     status = 128 + stop_plan_.interrupt();
+  }
   if (is_orphaned_) results_.remove();
-  return finish_output(status);
-}
-
-// Tells how the job ended. Returns the exit status of the job.
-int JobRunner::report() {
-  std::vector<Ending> endings = deciding();
-  for (Rank rank = 0; rank < ranks_.size(); ++rank) output_.finish(rank);
-  for (Ending& ending : endings) add_last_lines(ending, output_);
-  if (!verdict().empty()) {
-    output_.say(verdict_report(verdict(), endings));
-    if (const std::optional<size_t> cause = first_cause(endings)) results_.write_failure(endings[*cause]);
-    results_.write_verdict(verdict());
-    return 1;
-  }
-  output_.say(failure_report(endings, stop_plan_.interrupt()));
-  if (const std::optional<size_t> cause = first_cause(endings)) {
-    results_.write_failure(endings[*cause]);
-    output_.say(closing_notice(options_.output.style.kind, endings[*cause]));
-  }
-  return job_exit_status(endings, stop_plan_.interrupt());
-}
-
-// Writes what the consoles still hold. If output was lost, a job that succeeded is reported as failed.
-int JobRunner::finish_output(int status) {
   Signals::unblock();  // so that Ctrl-C ends the launcher while a stopped pager blocks its output
-  output_.out().finish();
-  if (const int error = output_.out().error(); error != 0) {
-    say(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
-    if (status == 0) status = 1;
-  }
-  status = finish_logs(status);
-  if (status == 0 && output_.has_lost_logs()) status = 1;
-  output_.err().finish();
-  return status;
-}
-
-int JobRunner::finish_logs(int status) {
-  if (!collector_.is_running()) return status;
-  const Status copied = collector_.finish(Deadline::after(kLastCopy));
-  if (!copied.is_ok()) say(copied.why);
-  return copied.is_ok() || status != 0 ? status : 1;
+  return finish_output(status, output_, collector_);
 }
 
 }  // namespace rueda::launch

@@ -80,9 +80,6 @@ class JobRunner {
   [[nodiscard]] std::string verdict() const;
   // ending
   int finish();
-  int report();
-  int finish_output(int status);
-  int finish_logs(int status);
   void say(const std::string& text) { output_.say("rueda: " + text + "\n"); }
 
   RunOptions options_;

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <string>
 #include <vector>
 
+#include "launch/agent_warning.h"
 #include "launch/processes.h"
 
 namespace rueda::launch {
@@ -26,10 +26,7 @@ bool Leftovers::end(Nanos now, std::span<const pid_t> spared) {
   for (const pid_t pid : left)
     if (is_first || is_late) kill(pid, is_late ? SIGKILL : SIGTERM);
   if (!left.empty() && now - began_ < kSweepLimit) return false;
-  if (!left.empty()) {
-    const std::string text = fmt::format("rueda agent: process {} cannot be killed\n", left.front());
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  }
+  if (!left.empty()) warn_as_agent(fmt::format("process {} cannot be killed", left.front()));
   is_over_ = true;
   return true;
 }
