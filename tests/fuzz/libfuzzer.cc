@@ -12,8 +12,9 @@ namespace {
 const rueda::fuzz::Parser* chosen = nullptr;
 
 const rueda::fuzz::Parser* find(const std::string& name) {
-  static const std::vector<rueda::fuzz::Parser> all = rueda::fuzz::all_parsers();
-  for (const rueda::fuzz::Parser& one : all) {
+  using namespace rueda::fuzz;
+  static const std::vector<Parser> all = together({core_parsers(), launch_parsers(), command_parsers()});
+  for (const Parser& one : all) {
     if (name.empty()) std::printf("%s\n", one.name.c_str());
     if (one.name == name) return &one;
   }

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 namespace rueda::fuzz {
 
@@ -12,9 +11,9 @@ void require(bool holds, std::string_view what) {
   std::abort();
 }
 
-std::vector<Parser> all_parsers() {
-  std::vector<Parser> all = core_parsers();
-  for (Parser& one : command_parsers()) all.push_back(std::move(one));
+std::vector<Parser> together(std::initializer_list<std::vector<Parser>> some) {
+  std::vector<Parser> all;
+  for (const std::vector<Parser>& each : some) all.insert(all.end(), each.begin(), each.end());
   return all;
 }
 

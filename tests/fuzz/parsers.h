@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,8 +25,9 @@ struct Parser {
 };
 
 std::vector<Parser> core_parsers();
-std::vector<Parser> command_parsers();
-std::vector<Parser> all_parsers();
+std::vector<Parser> launch_parsers();
+std::vector<Parser> command_parsers();  // needs rueda_command_parsers
+std::vector<Parser> together(std::initializer_list<std::vector<Parser>> some);
 
 // Ends the process with the sentence if this does not hold.
 void require(bool holds, std::string_view what);
