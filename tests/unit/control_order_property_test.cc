@@ -15,7 +15,7 @@ namespace rueda::control::order_property_test {
 namespace {
 
 using What = OrderAction::What;
-using Memory = Sight::Memory;
+using Memory = Readiness::Memory;
 using Random = std::mt19937_64;
 int pick(Random& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
@@ -116,25 +116,25 @@ class World {
       action = node.order.next();
     }
   }
-  Sight look(Rank rank, size_t which) {
+  Readiness look(Rank rank, size_t which) {
     const Node& node = nodes_[rank];
     const Said& said = said_[which];
     if (!said.has(rank)) return {};
-    Sight sight{.backend = static_cast<int16_t>(said.backend), .has_room = true};
+    Readiness ready{.backend = static_cast<int16_t>(said.backend), .has_room = true};
     const auto place = static_cast<uint64_t>(
         std::ranges::count_if(said_.begin(), said_.begin() + static_cast<ptrdiff_t>(which),
                               [](const Said& one) { return std::holds_alternative<Bucket>(one.response); }));
     const auto channels = static_cast<uint64_t>(channels_[said.backend]);
     for (const Ordered& one : node.order.running()) {
       const Said& other = said_[node.which[one.key]];
-      if (other.memory[rank] == said.memory[rank]) sight.memory = Memory::kInUse;
-      if (other.backend == said.backend && one.place % channels == place % channels) sight.has_room = false;
+      if (other.memory[rank] == said.memory[rank]) ready.memory = Memory::kInUse;
+      if (other.backend == said.backend && one.place % channels == place % channels) ready.has_room = false;
     }
     for (size_t before = 0; before < which; ++before)  // it shares memory, even if that call is over
       if (said_[before].has(rank) && said_[before].memory[rank] == said.memory[rank] &&
-          sight.memory == Memory::kItsOwn)
-        sight.memory = Memory::kFree;
-    return sight;
+          ready.memory == Memory::kItsOwn)
+        ready.memory = Memory::kFree;
+    return ready;
   }
   void start(Rank rank, size_t which) {
     Node& node = nodes_[rank];

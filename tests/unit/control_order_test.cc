@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using What = OrderAction::What;
-using Memory = Sight::Memory;
+using Memory = Readiness::Memory;
 
 Bucket bucket_of(const std::string& name, Collective what = Collective::kAllreduce, int32_t process_set = 0) {
   Bucket bucket;
@@ -43,9 +43,11 @@ class DispatchOrder : public testing::Test {
     keep(name, order_.enqueue_planned(bucket_of(name), number));
   }
   int16_t backend_of(const std::string& name) const {
-    return no_backend_ == name ? Sight::kNoBackend : elsewhere_ == name ? Sight::kNotHere : name[0] == 'b';
+    return no_backend_ == name  ? Readiness::kNoBackend
+           : elsewhere_ == name ? Readiness::kNotHere
+                                : name[0] == 'b';
   }
-  Sight look(const OrderAction& action) {
+  Readiness look(const OrderAction& action) {
     const std::string& name = names_[action.key];
     const int16_t backend = backend_of(name);
     const auto running = std::ranges::count(order_.running(), backend, &Ordered::backend);

@@ -349,7 +349,7 @@ class World {
       action = node.order.next();
     }
   }
-  Sight look(Rank rank, OrderKey key) {
+  Readiness look(Rank rank, OrderKey key) {
     Node& node = nodes_[rank];
     const Kept& kept = node.kept[key];
     if (!is_member(sets_, kept.set, rank)) return {};

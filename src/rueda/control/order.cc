@@ -92,11 +92,12 @@ bool Order::is_held_up(const Ordered& one) const {
 
 // Tensors that share memory with others keep their place in the queue. So what is earlier in the global order
 // never waits for what is later, and ranks cannot wait for one another.
-OrderAction Order::looked(const Sight& seen) {
-  if (seen.backend == Sight::kNotHere) return take(seen_, What::kForget);
+OrderAction Order::looked(const Readiness& seen) {
+  if (seen.backend == Readiness::kNotHere) return take(seen_, What::kForget);
   const bool is_first = seen_ == head_;
-  if (seen.memory == Sight::Memory::kInUse || (seen.memory == Sight::Memory::kFree && !is_first)) return {};
-  if (seen.backend == Sight::kNoBackend) return take(seen_, What::kRefuse);
+  if (seen.memory == Readiness::Memory::kInUse || (seen.memory == Readiness::Memory::kFree && !is_first))
+    return {};
+  if (seen.backend == Readiness::kNoBackend) return take(seen_, What::kRefuse);
   RUEDA_CHECK(std::cmp_less(seen.backend, backends_), "backends are numbered");
   Ordered& one = queue_[seen_];
   one.backend = seen.backend;

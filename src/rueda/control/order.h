@@ -65,7 +65,7 @@ struct OrderAction {
 };
 
 // The caller's answer to kLook: whether a call could start now.
-struct Sight {
+struct Readiness {
   static constexpr int16_t kNotHere = -1;    // this rank takes no part in it
   static constexpr int16_t kNoBackend = -2;  // no backend takes it
   // Whether an operation in flight uses its memory: none does, none of those before it any more, or one still
@@ -91,7 +91,7 @@ class Order {
   // What is next. kStart and what follows it: ask again. kLook: answer with looked(), which says what is
   // next.
   OrderAction next();
-  OrderAction looked(const Sight& seen);
+  OrderAction looked(const Readiness& seen);
   // A call that runs is over. True if its operations end with it; false if it was cancelled or discarded.
   bool ended(OrderKey key);
   // This rank says how far it is in the plan: until resume(), no bucket of the plan starts. Both return the

@@ -12,7 +12,7 @@ namespace {
 
 using control::OrderAction;
 using control::Ordered;
-using control::Sight;
+using control::Readiness;
 
 control::SharedBucket share(control::Bucket bucket) {
   return std::make_shared<const control::Bucket>(std::move(bucket));
@@ -181,9 +181,9 @@ bool Dispatcher::start_what_fits() {
   OrderAction next = failure_.is_ok() ? order_.next() : OrderAction();
   while (next.what != OrderAction::What::kNothing) {
     if (next.what == OrderAction::What::kLook) {
-      const std::optional<Sight> sight = look(*items_[next.key], next.is_first);
-      if (!sight) break;
-      next = order_.looked(*sight);
+      const std::optional<Readiness> ready = look(*items_[next.key], next.is_first);
+      if (!ready) break;
+      next = order_.looked(*ready);
     } else {
       carry_out(next);
       moved = true;
@@ -193,26 +193,26 @@ bool Dispatcher::start_what_fits() {
   return moved;
 }
 
-std::optional<Sight> Dispatcher::look(Item& item, bool is_first) {
+std::optional<Readiness> Dispatcher::look(Item& item, bool is_first) {
   if (!item.is_made) {
     std::shared_ptr<const Group> group = groups_.find(item.bucket->process_set);
-    if (group == nullptr || !group->is_member()) return Sight();
+    if (group == nullptr || !group->is_member()) return Readiness();
     if (!make_batch_of(item, std::move(group))) return std::nullopt;
   }
-  return Sight{.backend = item.backend_number,
-               .has_room = item.backend != nullptr && item.backend->has_room(item.place),
-               .memory = look_at_memory(*item.batch, is_first)};
+  return Readiness{.backend = item.backend_number,
+                   .has_room = item.backend != nullptr && item.backend->has_room(item.place),
+                   .memory = look_at_memory(*item.batch, is_first)};
 }
 
-Sight::Memory Dispatcher::look_at_memory(const Batch& batch, bool is_first) {
-  Sight::Memory seen = Sight::Memory::kItsOwn;
+Readiness::Memory Dispatcher::look_at_memory(const Batch& batch, bool is_first) {
+  Readiness::Memory seen = Readiness::Memory::kItsOwn;
   for (const BatchTensor& tensor : batch.tensors) {
     if (!tensor.ref || !tensor.ref->operation->shares_memory.load(std::memory_order_acquire)) continue;
-    seen = Sight::Memory::kFree;
+    seen = Readiness::Memory::kFree;
     if (!is_first) return seen;
     const Operations::Turn turn = operations_.turn_of(*tensor.ref);
     waits_for_device_ = turn == Operations::Turn::kAfterDevice;
-    if (turn != Operations::Turn::kNow) return Sight::Memory::kInUse;
+    if (turn != Operations::Turn::kNow) return Readiness::Memory::kInUse;
   }
   return seen;
 }

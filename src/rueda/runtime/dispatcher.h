@@ -76,8 +76,8 @@ class Dispatcher {
                                                 std::span<const std::optional<TensorRef>> tensors);
   bool start_what_fits();
   // Null once something has failed.
-  std::optional<control::Sight> look(Item& item, bool is_first);
-  [[nodiscard]] control::Sight::Memory look_at_memory(const Batch& batch, bool is_first);
+  std::optional<control::Readiness> look(Item& item, bool is_first);
+  [[nodiscard]] control::Readiness::Memory look_at_memory(const Batch& batch, bool is_first);
   void carry_out(const control::OrderAction& action);
   void answer(const control::Response& notice);
   Status prepare(Item& item);

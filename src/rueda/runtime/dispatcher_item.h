@@ -65,8 +65,8 @@ class DispatchItem final : public backend::ActivitySink {
   bool tells_rows = false;     // it is the former, and has no operations
   std::optional<Batch> batch;  // of this run if is_made, else of the one before
   bool is_made = false;
-  backend::Backend* backend = nullptr;                  // that runs it
-  int16_t backend_number = control::Sight::kNoBackend;  // its index in the table
+  backend::Backend* backend = nullptr;                      // that runs it
+  int16_t backend_number = control::Readiness::kNoBackend;  // its index in the table
   backend::CallId id = 0;
   TraceSink* messages = nullptr;  // null: its messages are not recorded
   bool is_recorded = false;       // and counted

@@ -150,7 +150,7 @@ bool PeerExchange::advance() {
   const State state = state_;
   if (status.is_ok() && state == State::kGathering) status = enter_gathered();
   if (status.is_ok() && state == State::kSharing) status = take_shares();
-  if (!status.is_ok() || state == State::kLeaving || state == State::kGoneBack) end(status);
+  if (!status.is_ok() || state == State::kLeaving || state == State::kCancelled) end(status);
   return true;
 }
 
@@ -180,13 +180,13 @@ void PeerExchange::resume(CallId) {
 
 void PeerExchange::cancel(CallId, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(state_ == State::kGathering, "a call that all members have started runs");
-  state_ = State::kGoneBack;
+  state_ = State::kCancelled;
   sync_.cancellation().cancel(sync_.id(), arrivals);
 }
 
 void PeerExchange::discard(const Call& call, std::span<const int32_t> arrivals) {
   prepare(call);
-  state_ = State::kGoneBack;
+  state_ = State::kCancelled;
   sync_.discard(call_, group_, sum_spec(DType::kInt64, places_.size()), {&segment_, 1}, arrivals);
 }
 

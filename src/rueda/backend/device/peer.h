@@ -65,7 +65,7 @@ class PeerExchange final : public Cancellation {
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
 
  private:
-  enum class State : uint8_t { kIdle, kGathering, kAdding, kSharing, kTaking, kLeaving, kGoneBack };
+  enum class State : uint8_t { kIdle, kGathering, kAdding, kSharing, kTaking, kLeaving, kCancelled };
 
   void prepare(const Call& call);
   bool advance();
