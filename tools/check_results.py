@@ -21,6 +21,7 @@ class Report:
     failed: List[str] = field(default_factory=list)
     skipped: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
     why: Dict[str, str] = field(default_factory=dict)  # of the tests that failed
+    seconds: Dict[str, float] = field(default_factory=dict)
     is_whole: bool = True
 
 
@@ -34,6 +35,7 @@ def read_report(report: Path) -> Report:
     for case in cases:
         # Where several processes share the tests, a name ends in the group that stayed together.
         name = f"{case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
+        found.seconds[name] = float(case.get("time") or 0)
         skipped = case.find("skipped")
         failures = [part for part in case if part.tag in ("failure", "error")]
         if failures:
@@ -63,6 +65,7 @@ class Tally:
     failures: List[str] = field(default_factory=list)
     flaky: List[str] = field(default_factory=list)  # failed once and passed whenever repeated
     why_flaky: Dict[str, str] = field(default_factory=dict)  # what the first run said
+    repeated_s: Dict[str, List[float]] = field(default_factory=dict)  # of the flaky ones, when they passed
     skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
     details: List[str] = field(default_factory=list)  # of failures: printed at the end
     times: List[Tuple[str, float]] = field(default_factory=list)  # (what took time, seconds)
@@ -89,11 +92,12 @@ class Tally:
         found = read_report(report)
         if died(report, status):
             self.failures.append(f"{label}: {describe_exit(status)}")
-        again = [set(read_report(later).passed) for later in repeated]
-        flaky = [name for name in found.failed if again and all(name in passed for passed in again)]
+        again = [read_report(later) for later in repeated]
+        flaky = [name for name in found.failed if again and all(name in later.passed for later in again)]
         self.flaky += [f"{label}: {name}" for name in flaky]
         why = {**found.why, **(printed or {})}
         self.why_flaky.update({f"{label}: {name}": why[name] for name in flaky})
+        self.repeated_s.update({f"{label}: {name}": [run.seconds[name] for run in again] for name in flaky})
         self.passed += [f"{label}: {name}" for name in (*found.passed, *flaky)]
         self.failures += [f"{label}: {name}" for name in found.failed if name not in flaky]
         self.skips += [(f"{label}: {name}", why) for name, why in found.skipped]
@@ -103,6 +107,7 @@ class Tally:
         self.failures += other.failures
         self.flaky += other.flaky
         self.why_flaky.update(other.why_flaky)
+        self.repeated_s.update(other.repeated_s)
         self.skips += other.skips
         self.details += other.details
         self.times += other.times
@@ -140,7 +145,8 @@ def print_end(tally: Tally, seconds: float) -> None:
     for (reason, label), count in reasons.items():
         print(f"SKIPPED {count} of {label}: {reason}")
     for name in tally.flaky:
-        print(f"FLAKY {name}: failed once, passed whenever it was repeated. The first time:")
+        took = ", ".join(f"{run_s:.1f}" for run_s in tally.repeated_s.get(name, []))
+        print(f"FLAKY {name}: failed once, passed whenever it was repeated ({took} s). The first time:")
         print(textwrap.indent(read_last(tally.why_flaky.get(name, "")), "    "))
     for text in tally.details:  # close to the end: some readers of a log see no more
         print(text)

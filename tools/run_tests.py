@@ -118,11 +118,13 @@ def tests_of(modules: str) -> Tuple[str, ...]:
 
 
 # What no process of a user's job runs.
-COMMAND = tests_of("bench doctor observe preflight simulate timeline workload")
+COMMAND = tests_of("bench command_fuzz doctor observe preflight simulate timeline workload")
 # Neither optimization nor the instruction set changes it: AddressSanitizer alone is enough.
 NOT_OPTIMIZED = tests_of("base control fuzz launch members membership runtime status store trace transport")
 # What ThreadSanitizer never runs: one thread computes in them.
-ONE_THREAD = tests_of("bench control doctor fuzz kernels membership preflight schedule simulate workload")
+ONE_THREAD = tests_of(
+    "bench command_fuzz control doctor fuzz kernels membership preflight schedule simulate workload"
+)
 ONE_THREAD_IN_BACKEND = "EncodedCalls.*:*.reduces_every_type_as_defined/*:*for_every_size_place_and_type*"
 NOT_COMPILED = "CudaKernelsText.*"  # what clang has made for CUDA devices is one text in all builds
 RELEASE = Suite("release")
@@ -182,7 +184,7 @@ def tsan(tally: Tally) -> None:
 PYTHON = PythonTests(
     BUILD / "pytest.xml",
     ["-n", str(int(JOBS) + 1), "--dist", "loadscope", "-m", "not alone", *PYTHON_TESTS],
-    limit_s=3600,
+    limit_s=4500,
 )
 
 

@@ -19,7 +19,7 @@ from robust_support import Job, Jobs, make_jobs
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
 START_S = 4.0  # for ranks that come to nothing; both must have come by then
-SOON_S = 45.0  # on a machine that does much else
+SOON_S = 90.0  # on a machine that does much else
 BEGIN = "Horovod initialization failed. Please check log messages above for a more descriptive error."
 
 TRY = """
@@ -53,7 +53,7 @@ def on_rank(culprit: int, variables: Dict[str, str]) -> Callable[[int], Dict[str
 
 
 START = {"RUEDA_START_TIMEOUT": str(START_S)}
-NOT_AWAITED = {"RUEDA_START_TIMEOUT": "60"}  # the mistake is told before
+NOT_AWAITED = {"RUEDA_START_TIMEOUT": "180"}  # the mistake is told before
 
 # A wrong variable on one rank, and what must be in its sentence.
 WRONG = {

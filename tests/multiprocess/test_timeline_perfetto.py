@@ -59,8 +59,8 @@ def check_clock(trace: Any) -> None:
     assert set(pairs) == {clock.BOOTTIME, clock.REALTIME}
     times = [packet.timestamp for packet in trace.packet if packet.HasField("track_event")]
     age_s = (time.time_ns() - pairs[clock.REALTIME] - (max(times) - pairs[clock.BOOTTIME])) / 1e9
-    assert 0 <= age_s < 60, "the last event was a moment ago"
-    assert min(times) - pairs[clock.BOOTTIME] < 60e9
+    assert 0 <= age_s < 300, "the last event was a moment ago"
+    assert min(times) - pairs[clock.BOOTTIME] < 300e9
 
 
 def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="Suite" name="filtered" status="notrun"/>
 </testsuite></testsuites>"""
 REPEATED = """<testsuites><testsuite>
-<testcase classname="tests.a" name="once"/>
+<testcase classname="tests.a" name="once" time="1.25"/>
 <testcase classname="tests.a" name="twice"><failure message="no"/></testcase>
 </testsuite></testsuites>"""
 
@@ -29,7 +29,7 @@ def counted(tmp_path):
     report.write_text(REPORT)
     repeated.write_text(REPEATED)
     tally = check_results.Tally()
-    tally.add_report("pytest", report, 1, [repeated])
+    tally.add_report("pytest", report, 1, [repeated, repeated])
     return tally
 
 
@@ -49,7 +49,8 @@ def test_the_last_line_counts_all_lanes_and_flaky_tests_are_named_above_it(count
     assert last == "4 passed, 2 failed, 2 skipped"
     assert above[-1] == "2 flaky"
     flaky = above.index(
-        "FLAKY pytest: tests.a.once: failed once, passed whenever it was repeated. The first time:"
+        "FLAKY pytest: tests.a.once: failed once, passed whenever it was repeated (1.2, 1.2 s). "
+        "The first time:"
     )
     assert above[flaky + 1] == "    late"
 
