@@ -97,9 +97,10 @@ def test_ranks_themselves_die_even_if_all_of_rueda_is_killed_at_once(tmp_path):
     mine.mkdir(mode=0o700)
     (mine / "results").touch()
     everybody = [job.process.pid, *job.agents("rueda-guardian"), *job.agents("rueda-agent")]
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody may act on the others' deaths
-        for pid in everybody:
-            os.kill(pid, number)
+    for pid in everybody:  # nobody may act on the others' deaths
+        os.kill(pid, signal.SIGSTOP)
+    for pid in reversed(everybody):  # the kernel continues a stopped process group whose parent dies
+        os.kill(pid, signal.SIGKILL)
     job.process.communicate(timeout=GONE_S)
     job.assert_gone()
     os.utime(left)  # a busy machine may have taken a minute until here
