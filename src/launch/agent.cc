@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "launch/agent_loop.h"
-#include "launch/agent_warning.h"
 #include "launch/guardian.h"
 #include "launch/private_dir.h"
+#include "launch/warning.h"
 
 namespace rueda::launch {
 namespace {
@@ -21,7 +21,7 @@ constexpr timespec kSignalSpreads{.tv_sec = 0, .tv_nsec = 20 * kMillisecond};
 constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
 
 int complain(const std::string& what) {
-  warn_as_agent(what);
+  warn("agent", what);
   return 1;
 }
 

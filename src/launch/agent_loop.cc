@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "launch/agent_hello.h"
-#include "launch/agent_warning.h"
 #include "launch/poll_set.h"
 #include "launch/processes.h"
 #include "launch/rank_files.h"
+#include "launch/warning.h"
 
 namespace rueda::launch {
 namespace {
@@ -30,9 +30,12 @@ AgentLoop::AgentLoop(Self self, pid_t guardian, UniqueFd signals)
       guardian_(guardian),
       signals_(std::move(signals)),
       out_(kMaxQueuedBytes),
-      branches_([this](MessageType type, std::span<const std::byte> payload) { send(type, payload); }),
-      ranks_(private_dir_,
-             [this](MessageType type, std::span<const std::byte> payload) { send(type, payload); }) {}
+      branches_(sender()),
+      ranks_(private_dir_, sender()) {}
+
+SendMessage AgentLoop::sender() {
+  return [this](MessageType type, std::span<const std::byte> payload) { send(type, payload); };
+}
 
 int AgentLoop::run() {
   set_nonblocking(STDIN_FILENO);
@@ -188,7 +191,7 @@ void AgentLoop::on_elastic_message(const AgentMessage& message) {
 }
 
 void AgentLoop::on_refused(std::string_view why) {
-  warn_as_agent(why);
+  warn("agent", why);
   lose_launcher("the launcher has refused this agent");
 }
 
@@ -204,7 +207,7 @@ void AgentLoop::lose_launcher(const std::string& why) {
   is_launcher_lost_ = true;
   out_.clear();
   branches_.close();
-  if (!ranks_.have_all_ended()) warn_as_agent(why + "; the ranks of this host are being ended");
+  if (!ranks_.have_all_ended()) warn("agent", why + "; the ranks of this host are being ended");
   // The scheduler has told how long the ranks have.
   if (!keeps_grace_ || getppid() != guardian_) return ranks_.stop(kLostLauncherGrace, SIGTERM);
   if (!ranks_.are_stopping()) ranks_.stop(ranks_.job()->grace_ms * kMillisecond, end_signal_);

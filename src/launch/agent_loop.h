@@ -41,6 +41,7 @@ class AgentLoop {
   void read_launcher();
   void on_message(const AgentMessage& message);
   void send(MessageType type, std::span<const std::byte> payload);
+  SendMessage sender();
   void on_branch_message(const AgentMessage& message);
   void on_job(const AgentMessage& message);
   void on_elastic_message(const AgentMessage& message);

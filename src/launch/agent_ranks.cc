@@ -12,11 +12,11 @@
 #include <cstring>
 #include <utility>
 
-#include "launch/agent_warning.h"
 #include "launch/outside_signals.h"
 #include "launch/processes.h"
 #include "launch/rank_files.h"
 #include "launch/rank_metrics.h"
+#include "launch/warning.h"
 #include "rueda/base/counted.h"
 #include "rueda/status/folder.h"
 #include "rueda/status/job_news.h"
@@ -120,9 +120,9 @@ void AgentRanks::begin(Job job, bool has_joined) {
     common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / count)));
   if (job_->binds_cores) cores_ = physical_cores(cpus);
   if (job_->binds_cores && cpus.size() < count)
-    warn_as_agent(fmt::format("this host has {} for {}, too few for one each, so no rank is bound to cores",
-                              counted(std::ssize(cpus), "CPU"),
-                              counted(static_cast<int64_t>(count), "rank")));
+    warn("agent",
+         fmt::format("this host has {} for {}, too few for one each, so no rank is bound to cores",
+                     counted(std::ssize(cpus), "CPU"), counted(static_cast<int64_t>(count), "rank")));
 }
 
 void AgentRanks::add(RankJob rank) {
@@ -190,7 +190,7 @@ Result<pid_t> AgentRanks::spawn_rank(RankProcess& rank, std::vector<int> cores) 
     if (board.is_ok())
       variables.insert(variables.end(), board.value().begin(), board.value().end());
     else
-      warn_as_agent(board.status().why);
+      warn("agent", board.status().why);
   }
   return spawn_with_pipes(*job_, variables, std::move(cores), rank.out, rank.err);
 }

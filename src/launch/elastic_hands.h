@@ -59,7 +59,7 @@ class ElasticHands {
   void welcome(HostLink link, Nanos now);
   void dismiss_left();
   void send(int number, MessageType type, std::span<const std::byte> payload);
-  void say(const std::string& sentence) { parts_.output.say("rueda: " + sentence + "\n"); }
+  void say(const std::string& sentence) { parts_.output.say_sentence(sentence); }
   ElasticJob::Effects effects();
 
   JobParts parts_;

@@ -24,7 +24,7 @@ void add_last_lines(Ending& ending, const RankOutput& output) {
 int finish_logs(int status, RankOutput& output, LogCollector& collector) {
   if (!collector.is_running()) return status;
   const Status copied = collector.finish(Deadline::after(kLastCopy));
-  if (!copied.is_ok()) output.say("rueda: " + copied.why + "\n");
+  if (!copied.is_ok()) output.say_sentence(copied.why);
   return copied.is_ok() || status != 0 ? status : 1;
 }
 
@@ -50,7 +50,7 @@ int report(JobEnd end, PrefixStyle::Kind kind, RankOutput& output, ResultFiles& 
 int finish_output(int status, RankOutput& output, LogCollector& collector) {
   output.out().finish();
   if (const int error = output.out().error(); error != 0) {
-    output.say(fmt::format("rueda: cannot write the ranks' output to stdout: {}\n", std::strerror(error)));
+    output.say_sentence(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
     if (status == 0) status = 1;
   }
   status = finish_logs(status, output, collector);

@@ -80,7 +80,7 @@ class JobRunner {
   [[nodiscard]] std::string verdict() const;
   // ending
   int finish();
-  void say(const std::string& text) { output_.say("rueda: " + text + "\n"); }
+  void say(const std::string& text) { output_.say_sentence(text); }
 
   RunOptions options_;
   RankOutput output_;

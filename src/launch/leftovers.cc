@@ -6,8 +6,8 @@
 #include <csignal>
 #include <vector>
 
-#include "launch/agent_warning.h"
 #include "launch/processes.h"
+#include "launch/warning.h"
 
 namespace rueda::launch {
 namespace {
@@ -26,7 +26,7 @@ bool Leftovers::end(Nanos now, std::span<const pid_t> spared) {
   for (const pid_t pid : left)
     if (is_first || is_late) kill(pid, is_late ? SIGKILL : SIGTERM);
   if (!left.empty() && now - began_ < kSweepLimit) return false;
-  if (!left.empty()) warn_as_agent(fmt::format("process {} cannot be killed", left.front()));
+  if (!left.empty()) warn("agent", fmt::format("process {} cannot be killed", left.front()));
   is_over_ = true;
   return true;
 }

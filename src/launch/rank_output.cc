@@ -87,8 +87,8 @@ Status RankOutput::open_files() {
     const Result<std::string> moved = set_aside_logs(options_.log_dir);
     if (!moved.is_ok()) return moved.status();
     if (!moved.value().empty())
-      say(fmt::format("rueda: the logs of an earlier job in {} are now in {}\n", options_.log_dir,
-                      moved.value()));
+      say_sentence(
+          fmt::format("the logs of an earlier job in {} are now in {}", options_.log_dir, moved.value()));
   }
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     if (Status opened = open_files_of(rank); !opened.is_ok()) return opened;
@@ -229,7 +229,7 @@ void RankOutput::write_fragment(Rank rank, Stream stream, const Fragment& fragme
 }
 
 void RankOutput::show_progress(const std::string& line) {
-  if (!err().is_tty()) return say("rueda: " + line + "\n");
+  if (!err().is_tty()) return say_sentence(line);
   if (turns_of(Stream::kStderr).holder()) return;  // the cursor stands in its line
   end_progress();
   const size_t width = err().columns();  // a longer line could not be removed again
@@ -273,7 +273,7 @@ void RankOutput::lose_log(const std::string& why) {
 }
 
 void RankOutput::say_no_space(const std::string& why) {
-  say(fmt::format("rueda: {}; free space there or name another directory\n", why));
+  say_sentence(why + "; free space there or name another directory");
 }
 
 // The next ones replace them, so nothing is lost for good.
@@ -283,6 +283,8 @@ void RankOutput::write_metrics(Rank rank, std::string_view text) {
 }
 
 void RankOutput::say(std::string_view text) { write_to(err(), turns_of(Stream::kStderr).add_text(text)); }
+
+void RankOutput::say_sentence(std::string_view sentence) { say(fmt::format("rueda: {}\n", sentence)); }
 
 std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const {
   return ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].tail.lines();

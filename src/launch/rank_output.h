@@ -40,6 +40,7 @@ class RankOutput {
   void tick(Nanos now);    // at least once a second
   void write_metrics(Rank rank, std::string_view text);  // rank-0003.prom, beside its logs
   void say(std::string_view text);                       // text of rueda itself, written to stderr unchanged
+  void say_sentence(std::string_view sentence);          // a line of rueda itself
   // A line about the start: on a terminal it is rewritten in place, until something else is written there.
   void show_progress(const std::string& line);
   void end_progress();

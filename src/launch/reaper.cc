@@ -21,6 +21,7 @@
 
 #include "launch/guardian.h"
 #include "launch/processes.h"
+#include "launch/warning.h"
 #include "rueda/base/process.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/status/folder.h"
@@ -33,8 +34,7 @@ constexpr int kLookEveryMs = 250;  // where the kernel cannot report the end of 
 constexpr long kPidfdOpen = 434;   // on all machines; the headers of older systems lack SYS_pidfd_open
 
 int fail(std::string_view what) {
-  const std::string text = fmt::format("rueda reap: {}\n", what);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  warn("reap", what);
   return 2;
 }
 

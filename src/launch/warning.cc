@@ -1,4 +1,4 @@
-#include "launch/agent_warning.h"
+#include "launch/warning.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 
 namespace rueda::launch {
 
-void warn_as_agent(std::string_view what) {
-  const std::string text = fmt::format("rueda agent: {}\n", what);
+void warn(std::string_view command, std::string_view what) {
+  const std::string text = fmt::format("rueda {}: {}\n", command, what);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 

@@ -1,10 +1,11 @@
-// What an agent tells the user by itself: on its stderr, which the launcher shows.
+// What an agent or a reaper tells the user by itself: on its stderr, which whoever has started it shows.
 #pragma once
 
 #include <string_view>
 
 namespace rueda::launch {
 
-void warn_as_agent(std::string_view what);
+// "rueda COMMAND: WHAT".
+void warn(std::string_view command, std::string_view what);
 
 }  // namespace rueda::launch

@@ -20,10 +20,10 @@ def check_silence(step, steps=STEPS):
     ranks go on for longer."""
     longest = 0
     ends = [steps // 3 + attempt * steps for attempt in range(ATTEMPTS)]
-    for part in (range(first, end) for first, end in zip([0, *ends], ends)):
+    for first, end in zip([0, *ends], ends):
         silent = 0
         before = messages()
-        for number in part:
+        for number in range(first, end):
             step(number)
             now = messages()
             silent = silent + 1 if now == before else 0

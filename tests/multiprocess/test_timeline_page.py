@@ -35,7 +35,7 @@ NAMES = {
     "long." + 60 * "encoder_": "long." + 60 * "encoder_",
 }
 # Rank 1 is late. Each tensor travels alone, because the next one is submitted when it has come. One step is
-# so long that its bar is cut.
+# so long that its bar is cut, also where a busy machine makes others long.
 PROGRAM_OF_RANKS = f"""
 import os, time
 os.environ["RUEDA_TRANSPORTS"] = "tcp"
@@ -44,8 +44,8 @@ import rueda.numpy as hvd
 
 hvd.init()
 hvd.start_timeline("t.json")
-for step in hvd.timed_input(range(14)):
-    time.sleep(1 if step == 7 else 0.02 if hvd.rank() == 1 else 0.01)
+for step in hvd.timed_input(range(24)):
+    time.sleep(3 if step == 7 else 0.02 if hvd.rank() == 1 else 0.01)
     for name in {list(NAMES)!r}:
         hvd.allreduce(np.ones(2_000, np.float32), name=name)
     hvd.mark_step()
