@@ -156,16 +156,19 @@ class Attempt:
             return
         failures = len(tally.failures)
         findings = self._find_findings()
+        # The last words of a program that died may be of a kind that tests expect of their children.
+        shown = self._find_written() if died(self.report, self.status) else findings
         tests = read_failures(self._file("log"))
         repeated = repeat(self.report, times, self._again)
         tally.add_report(self._label, self.report, self.status, repeated, tests)
         if len(tally.failures) > failures:
-            end = [] if findings else read_end(self._file("log"), self.status)
+            end = read_end(self._file("log"), self.status)
             log = "\n".join([*map(read_last, tests.values()), *end])
             tally.details.append(f"{self._label}: {log}")
+        for path in shown:
+            tally.details.append(f"{self._label}: {path.name}\n{read_head(path)}")
         for finding in findings:
             tally.failures.append(f"{self._label}{self._suffix}: a sanitizer's finding, {finding.name}")
-            tally.details.append(f"{self._label}: {read_head(finding)}")
 
     def _again(self, failed: List[str], number: int) -> Path:
         suffix = f"{self._suffix}.repeated-{number}"

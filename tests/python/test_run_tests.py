@@ -90,6 +90,16 @@ def test_a_test_that_passes_when_repeated_does_not_excuse_a_finding(programs: Pr
     assert tally.failures[0] == "asan/one: a sanitizer's finding, one.findings.77"
 
 
+def test_a_program_that_died_shows_what_its_sanitizer_wrote_even_if_tests_expect_that(
+    programs: Programs,
+) -> None:
+    last = "==77==ERROR: ThreadSanitizer: ABRT on unknown address 0x1"
+    assert not programs.run("one", finding=last).details, "a child of a test that passed"
+    tally = programs.run("one", finding=last, status=66)
+    assert tally.failures == ["asan/one: ended with exit status 66 although no test failed"]
+    assert any(last in text and "one.findings.77" in text for text in tally.details)
+
+
 @pytest.mark.parametrize(
     ("text", "is_finding"),
     [
