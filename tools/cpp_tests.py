@@ -23,8 +23,12 @@ FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1:exitcode=66"
 # What they write about the children of passing tests: an abort that is expected, a request for memory that is
 # refused, and a thread that a forked child may not start. The end of the program itself is counted anyway.
 EXPECTED = re.compile(
-    r"Sanitizer: ABRT |Sanitizer can not provide|Sanitizer failed to allocate|after multi-threaded fork"
+    r"Sanitizer: ABRT |Sanitizer can not provide|WARNING: \w+Sanitizer failed to allocate"
+    r"|after multi-threaded fork"
 )
+# What it writes before it ends the program where the kernel refuses memory that it needs for itself. That
+# says nothing about the code.
+REFUSED = re.compile(r"^==\d+==ERROR: \w+Sanitizer failed to allocate .*\(errno: 12\)$", re.MULTILINE)
 # Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
 # AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
 NO_GUESSES = "intercept_tls_get_addr=0"
@@ -118,12 +122,18 @@ class Attempt:
         self._label = f"{suite.preset}/{program.name}"
         self.report = self._file("xml")
         self.status = 0
+        self._took_s = 0.0
         self.fault = ""  # why there was no run
+        self._refused = ""  # what the sanitizer of an earlier run wrote that got no memory
 
     def run(self) -> Attempt:
-        """A fault of the attempt itself is kept for count: a thread would only print it."""
+        """Once more if the sanitizer gets no memory for itself. A fault of the attempt itself is kept for
+        count: a thread would only print it."""
         try:
             self._run()
+            self._refused = "\n".join(map(read_head, self._find_refused()))
+            if self._refused:
+                self._run()
         except Exception:
             self.fault = traceback.format_exc()
         return self
@@ -140,8 +150,9 @@ class Attempt:
         env.update({k: f"{env[k]}:log_path={findings}" for k in SANITIZER_OPTIONS if k in env})
         with self._file("log").open("w") as output:
             self.status = run(command, limit_s=LIMIT_S, env=env, output=output)
+        self._took_s = time.monotonic() - started
         if self.status != 0 or not self.is_empty():  # few programs have tests that must be alone
-            print(f"  {self._label}{self._suffix}: {time.monotonic() - started:.1f} s", flush=True)
+            print(f"  {self._label}{self._suffix}: {self._took_s:.1f} s", flush=True)
 
     def is_empty(self) -> bool:
         """Whether it had no test to run."""
@@ -154,6 +165,11 @@ class Attempt:
             tally.failures.append(f"{self._label}{self._suffix}: could not be run")
             tally.details.append(self.fault)
             return
+        if self._refused and not died(self.report, self.status):
+            name = f"{self._label}{self._suffix}: the program, without memory for its sanitizer"
+            tally.flaky.append(name)
+            tally.why_flaky[name] = self._refused
+            tally.repeated_s[name] = [self._took_s]
         failures = len(tally.failures)
         findings = self._find_findings()
         # The last words of a program that died may be of a kind that tests expect of their children.
@@ -183,6 +199,12 @@ class Attempt:
     def _find_findings(self) -> List[Path]:
         """What a sanitizer wrote and no test expects: one file per process."""
         return [path for path in self._find_written() if is_finding(path.read_text(errors="replace"))]
+
+    def _find_refused(self) -> List[Path]:
+        """Of a program that a sanitizer has ended for want of memory: what that one wrote."""
+        if not died(self.report, self.status):
+            return []
+        return [path for path in self._find_written() if REFUSED.search(path.read_text(errors="replace"))]
 
     def _find_written(self) -> List[Path]:
         findings = self._file("findings")

@@ -24,8 +24,10 @@ import run_tests  # noqa: E402
 PROGRAM = """#!/bin/sh
 for word; do case "$word" in --gtest_output=*) report="${word#--gtest_output=xml:}" ;; esac; done
 case "$report" in *.alone.*) echo "<testsuites/>" > "$report"; exit 0 ;; esac
+if [ -e "$report.before" ] && [ -n "$ONLY_ONCE" ]; then FINDING=; STATUS=0; fi
+touch "$report.before"
 case "$report" in *repeated*) sed 's/<failure.*failure>//' "$CASES" > "$report"; exit 0 ;; esac
-cat "$CASES" > "$report"
+[ "$STATUS" -gt 1 ] || cat "$CASES" > "$report"
 [ -z "$FINDING" ] || echo "$FINDING" > "${ASAN_OPTIONS##*log_path=}.77"
 exit "$STATUS"
 """
@@ -41,9 +43,15 @@ class Programs:
         self._folder.mkdir()
 
     def run(
-        self, *names: str, cases: str = PASSED, status: int = 0, finding: str = ""
+        self,
+        *names: str,
+        cases: str = PASSED,
+        status: int = 0,
+        finding: str = "",
+        only_once: bool = False,
     ) -> check_results.Tally:
-        """names: those that end in "gone" are not there."""
+        """names: those that end in "gone" are not there. only_once: finding and status are of the first
+        run."""
         listed = [self._folder / name for name in names]
         (self._folder / "tests.txt").write_text("\n".join(map(str, listed)))
         for program in listed:
@@ -52,6 +60,7 @@ class Programs:
                 program.chmod(0o755)
         (self._folder / "cases.xml").write_text(cases)
         environment = {"CASES": str(self._folder / "cases.xml"), "FINDING": finding, "STATUS": str(status)}
+        environment["ONLY_ONCE"] = "1" if only_once else ""
         suite = cpp_tests.Suite("asan", {**environment, "ASAN_OPTIONS": "exitcode=66"})
         tally, is_free = check_results.Tally(), threading.Event()
         is_free.set()
@@ -100,6 +109,21 @@ def test_a_program_that_died_shows_what_its_sanitizer_wrote_even_if_tests_expect
     assert any(last in text and "one.findings.77" in text for text in tally.details)
 
 
+def test_a_program_whose_sanitizer_got_no_memory_runs_once_more(programs: Programs) -> None:
+    refused = (
+        "==7==ERROR: ThreadSanitizer failed to allocate 0x1cfb000 (30388224) bytes at address f (errno: 12)"
+    )
+    tally = programs.run("one", finding=refused, status=66, only_once=True)
+    assert tally.passed == ["asan/one: A.x"] and not tally.failures
+    assert tally.flaky == ["asan/one: the program, without memory for its sanitizer"]
+    assert refused in tally.why_flaky[tally.flaky[0]]
+    tally = programs.run("two", finding=refused, status=66)
+    assert not tally.flaky and tally.failures == [
+        "asan/two: ended with exit status 66 although no test failed",
+        "asan/two: a sanitizer's finding, two.findings.77",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "is_finding"),
     [
@@ -110,6 +134,8 @@ def test_a_program_that_died_shows_what_its_sanitizer_wrote_even_if_tests_expect
             False,
         ),
         ("==7==ERROR: LeakSanitizer: detected memory leaks", True),
+        # It has no memory for itself, and ends the program.
+        ("==7==ERROR: ThreadSanitizer failed to allocate 0x4000 (16384) bytes at 0x7 (errno: 12)", True),
         ("WARNING: ThreadSanitizer: data race (pid=7)\nSUMMARY: ThreadSanitizer: data race a.cc:1", True),
         ("src/a.cc:3:4: runtime error: signed integer overflow", True),
         ("==7==ERROR: AddressSanitizer: ABRT on x\n==7==ERROR: LeakSanitizer: detected", True),
