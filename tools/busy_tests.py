@@ -4,11 +4,11 @@
     .venv/bin/python tools/busy_tests.py                                       # all tests, ten times: hours
     .venv/bin/python tools/busy_tests.py --runs 3 tests/multiprocess/test_status.py -k hangs   # for pytest
 
-A run is: the C++ test programs of build/release and then pytest, beside the busy processes; at last, without
-them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
+A run is: the C++ test programs of build/release and then pytest, which three processes share on two cores, beside
+the busy processes; at last, without them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
 those that fails runs once more and counts as flaky if it then passes. With arguments for pytest there is no
 C++. Logs and reports lie in build/busy/. Ctrl-C and SIGTERM end what runs. The exit status is 1 if a test
-failed or was flaky, 2 if none ran.
+failed or was flaky, 2 if none ran or pytest refuses its arguments.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from typing import Dict, Iterator, List
 from check_results import Tally, died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, end_all, run
-from run_tests import build, raise_signal
+from run_tests import JOBS, build, raise_signal
 
 PART_LIMIT_S = 3 * 3600
-NOTHING = 5  # the exit status of pytest if no test was selected
+# Exit statuses of pytest.
+REFUSED = 4  # its arguments
+NOTHING = 5  # no test was selected
 # Uses one core until its time is over or the process that has started it has ended.
 BUSY = """
 import os, sys, time
@@ -41,6 +43,10 @@ end = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < end and os.getppid() == int(sys.argv[2]):
     sum(range(100_000))
 """
+
+
+class Refused(Exception):
+    """What pytest says of its arguments."""
 
 
 @dataclass
@@ -74,6 +80,9 @@ def run_part(command: List[str], report: Path) -> Outcome:
     """Runs tests that write this report. A program that ends otherwise counts as one failed test."""
     with report.with_suffix(".log").open("w") as log:
         status = run(command, PART_LIMIT_S, output=log)
+    if status == REFUSED:
+        said = report.with_suffix(".log").read_text(errors="replace")
+        raise Refused([said, *(line for line in said.splitlines() if "error: " in line.lower())][-1])
     found = read_report(report)
     if died(report, 0 if status == NOTHING else status):
         program = report.stem.partition(".")[2]  # the same beside others, alone and again
@@ -92,6 +101,8 @@ def run_once(folder: Path, part: str, arguments: List[str], are_alone: bool, mor
     report = folder / f"{part}.pytest.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml")]
     command += ["-m", "alone" if are_alone else "not alone", f"--junitxml={report}"]
+    if not are_alone:
+        command += ["-n", str(int(JOBS) + 1), "--dist", "loadscope"]  # as in run_tests.py
     found.add(run_part([*command, *more, *arguments], report))
     return found
 
@@ -123,6 +134,9 @@ def main() -> int:
         signal.signal(number, raise_signal)
     try:
         return run_as_told()
+    except Refused as said:
+        print(f"busy_tests.py: pytest refuses its arguments: {said}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         end_all(signal.SIGKILL)
         print(

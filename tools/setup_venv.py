@@ -129,6 +129,10 @@ def install_packages(parts: List[Tuple[str, str]]) -> None:
 
 def main() -> None:
     is_demo = sys.argv[1:] == ["demo"]
+    if sys.argv[1:] and not is_demo:
+        raise SystemExit(f"setup_venv.py: nothing or 'demo' is expected, not {' '.join(sys.argv[1:])!r}")
+    if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        raise SystemExit(f"setup_venv.py would fill {sys.prefix}; run it with {ROOT / '.venv/bin/python'}")
     with ThreadPoolExecutor(1) as beside:
         packages = beside.submit(install_packages, FOR_THE_DEMO if is_demo else FOR_TESTS)
         wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]

@@ -1,4 +1,4 @@
-// What an agent or a reaper tells the user by itself: on its stderr, which whoever has started it shows.
+// Warnings of an agent or a reaper, on its stderr. The process that has started it shows them to the user.
 #pragma once
 
 #include <string_view>

@@ -29,7 +29,7 @@ struct Case {
 
   // The most bytes that tensors in one call have together, as the library's limits say; 0: none are fused.
   [[nodiscard]] int64_t fused_bytes() const;
-  // Those that take any time: without the others a step is the same.
+  // The causes that take any time. Without the others a step is the same.
   [[nodiscard]] unsigned causes() const;
   [[nodiscard]] double usual_speed() const;  // of hosts; that others differ from it is jitter
   // Steps before those that count. After those that are tuned the last change takes effect.

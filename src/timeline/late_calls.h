@@ -29,8 +29,8 @@ class LateCalls {
   [[nodiscard]] bool is_late_to_few(size_t rank) const;
 
  private:
-  // How many equal values have this sum and this sum of squares: of values that differ, about how many are
-  // not far smaller than the largest.
+  // About how many of some values are not far smaller than the largest: the square of their sum over the sum
+  // of their squares, which is n for n equal values. Of 9, 9, 1 and 1 it is 2.4.
   struct Spread {
     double sum = 0, squares = 0;
     void add(double value) {

@@ -187,7 +187,7 @@ class World(abc.ABC):
         for worker in self._workers:
             if worker.stdin is not None:
                 worker.stdin.close()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         for worker in self._workers:
             try:
                 worker.wait(max(0.1, deadline - time.monotonic()))

@@ -134,7 +134,7 @@ class Run:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.kill_all()
-            out, err = self.process.communicate(timeout=10)
+            out, err = self.process.communicate(timeout=90)
             raise AssertionError(f"no end after {timeout} s\n{out}\n{err}") from None
         return self.process.returncode, out, err
 
@@ -177,7 +177,7 @@ def end_open_runs():
         job = Run.open.pop()
         if job.process.poll() is None:
             job.kill_all()
-            job.process.communicate(timeout=10)
+            job.process.communicate(timeout=90)
 
 
 def run(*arguments, timeout=120, **keywords):

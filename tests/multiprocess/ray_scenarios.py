@@ -139,7 +139,7 @@ def again():
 def start_children(folder):
     """On a rank: one program and one fork, which leave its process tree. Leaves the pids in a file."""
     shell = "setsid sleep 600 > /dev/null 2>&1 & echo $!"
-    program = int(subprocess.run(["sh", "-c", shell], capture_output=True, check=True, timeout=30).stdout)
+    program = int(subprocess.run(["sh", "-c", shell], capture_output=True, check=True, timeout=90).stdout)
     reader, writer = os.pipe()
     if (first := os.fork()) == 0:
         os.setsid()

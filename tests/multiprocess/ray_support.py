@@ -192,12 +192,12 @@ class Cluster:
             for command in reversed(self._commands):
                 command.terminate()
             for command in self._commands:
-                command.wait(timeout=30)
+                command.wait(timeout=90)
             assert_all_gone(marked_processes(self.mark))
 
     def _connect(self) -> None:
         def ip(*arguments: str) -> None:
-            subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+            subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=90)
 
         one, other = self._spaces
         for space in self._spaces:

@@ -93,7 +93,7 @@ def end_jvm() -> None:
     process = gateway.proc
     gateway.shutdown()
     process.stdin.close()
-    process.wait(timeout=30)
+    process.wait(timeout=90)
     SparkContext._gateway = SparkContext._jvm = None
 
 

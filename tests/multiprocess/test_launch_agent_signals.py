@@ -104,7 +104,7 @@ def test_ranks_keep_their_grace_if_the_launcher_ends_before_them(tmp_path):
     while "SIGTERM came to the agent" not in job.process.stderr.readline():
         pass
     job.process.kill()
-    job.process.communicate(timeout=30)
+    job.process.communicate(timeout=90)
     job.assert_gone()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
 

@@ -305,6 +305,6 @@ def test_equal_keys_in_two_mappings_and_the_marks_of_one_document_are_taken(tmp_
 @pytest.mark.parametrize("arguments", [["run", "--help"], ["--version"], ["env"]])
 def test_a_text_that_cannot_be_written_is_a_failure(arguments):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([RUEDA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        done = subprocess.run([RUEDA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=90)
     assert done.returncode == 1
     assert done.stderr == "rueda: standard output could not be written (No space left on device)\n"

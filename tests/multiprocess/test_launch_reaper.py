@@ -70,7 +70,7 @@ def keep(tmp_path):
         for pid in marked_processes(f"RUEDA_TEST_MARK={one.mark}"):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        one.process.wait(timeout=20)
+        one.process.wait(timeout=90)
         one.process.stdin.close()
         one.process.stdout.close()
 

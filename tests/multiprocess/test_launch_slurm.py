@@ -134,7 +134,7 @@ def test_whoever_is_killed_nothing_is_left_on_any_node(allocation, victim):
     named = named or [job.process.pid]
     os.kill(named[0], signal.SIGKILL)
     if victim == "launcher":
-        job.process.communicate(timeout=30)
+        job.process.communicate(timeout=90)
     else:
         status, _, err = job.finish()
         assert status != 0 and "was lost with its host" in err, err

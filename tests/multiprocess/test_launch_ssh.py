@@ -74,7 +74,7 @@ def test_ranks_of_all_hosts_keep_their_grace_if_the_launcher_ends_before_them(ho
         assert line, "rueda run ended"
     time.sleep(0.2)  # what it has told the other agent still lies in ssh, which ends with it
     job.process.kill()
-    job.process.communicate(timeout=30)
+    job.process.communicate(timeout=90)
     job.assert_gone()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["saved.0", "saved.1"]
 
@@ -195,7 +195,7 @@ def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     assert len(named) == {"launcher": 1, "rank": 4}.get(victim, 2)
     os.kill(named[0], signal.SIGKILL)
     if victim == "launcher":
-        job.process.communicate(timeout=30)
+        job.process.communicate(timeout=90)
     else:
         status, _, err = job.finish()
         assert status != 0 and "the job failed: rank" in err, err

@@ -225,7 +225,7 @@ def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     assert len(job.hidden) == HOSTS
     os.kill(victim_of(job, victim), signal.SIGKILL)
     if victim == "launcher":
-        job.job.process.communicate(timeout=30)
+        job.job.process.communicate(timeout=90)
         return assert_all_gone(job.processes)
     status, _, err = job.finish()
     assert status == 137 or status == 1, err

@@ -113,10 +113,10 @@ def job(folder):
             if one.process.poll() is None:
                 one.process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    one.process.communicate(timeout=20)
+                    one.process.communicate(timeout=90)
             if one.process.poll() is None:
                 one.process.kill()
-                one.process.communicate(timeout=20)
+                one.process.communicate(timeout=90)
 
 
 def _is_whole(found):

@@ -258,7 +258,7 @@ sys.stdin.read()
         assert_all_succeed(ended)
         assert f"process {other.pid} is writing it" in ended[0].output
     finally:
-        other.communicate(b"", timeout=20)
+        other.communicate(b"", timeout=90)
     ended = train(tmp_path / "missing" / "t.json", size=2, STEPS="3")
     assert_all_succeed(ended)
     assert "missing/t.json" in ended[0].output
@@ -270,7 +270,7 @@ SWITCH = "rueda-tl-sw"
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=90)
 
 
 @pytest.fixture(name="hosts")
@@ -299,11 +299,11 @@ def make_hosts() -> Iterator[List[str]]:
             rate = "20mbit" if i == 1 else "400mbit"
             shape = ["tc", "qdisc", "add", "dev", "net0", "root", "tbf", "rate", rate]
             command = ["ip", "netns", "exec", name, *shape, "burst", "131072", "limit", "1514000"]
-            subprocess.run(command, check=True, timeout=20)
+            subprocess.run(command, check=True, timeout=90)
         yield names
     finally:
         for name in made:
-            subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
+            subprocess.run(["ip", "netns", "del", name], check=False, timeout=90)
 
 
 def check_messages(folder: Path) -> None:

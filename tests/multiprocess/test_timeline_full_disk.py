@@ -28,7 +28,7 @@ def mount_disk(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / "t.json.rank1.rec").symlink_to(disk / "rank1.rec")
         yield disk
     finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=20)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=90)
 
 
 def remark_of(path: Path) -> str:

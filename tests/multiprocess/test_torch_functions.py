@@ -365,7 +365,7 @@ def test_bad_process_sets_raise_on_every_rank():
 def test_a_second_join_while_joined_is_refused():
     path = hvd.broadcast_object(tempfile.mktemp(prefix="rueda-join-"), name="signal")
     if hvd.rank() != 0:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not os.path.exists(path) and time.monotonic() < deadline:
             time.sleep(0.01)
         hvd.join()
@@ -383,7 +383,7 @@ def test_a_second_join_while_joined_is_refused():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
     os.unlink(path)
     assert len(refused) == 1
     assert "with the same name as another tensor that is currently being processed" in refused[0]

@@ -61,7 +61,7 @@ for _ in range(2):
 hvd.barrier()
 if hvd.rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-deadline = time.monotonic() + 25
+deadline = time.monotonic() + 90
 while _core.health() == 0 and time.monotonic() < deadline:
     time.sleep(0.01)
 for _ in range(3):

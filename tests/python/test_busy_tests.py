@@ -52,6 +52,8 @@ def test_a_call_that_tests_nothing_is_refused(tmp_path: Path) -> None:
         (["--runs", "-3"], "--runs -3 would test nothing"),
         (["--busy", "0"], "--busy 0 would keep nothing busy"),
         (["-k", "nonsense"], "no test ran"),
+        (["--no-such-option"], "error: unrecognized arguments: --no-such-option"),
+        (["no_such_file.py"], "file or directory not found: no_such_file.py"),
     ):
         command = [sys.executable, str(ROOT / "tools/busy_tests.py"), "--busy", "1", *options]
         command += [f"--out={tmp_path / 'out'}", "-o", f"cache_dir={tmp_path / 'cache'}", str(file)]

@@ -1,5 +1,5 @@
 // The interface of everything that runs a whole collective for one group: our own algorithms (native, local),
-// and vendor libraries later. It knows no tensor names, frameworks or policy. Engine thread only.
+// NCCL and MPI. It knows no tensor names, frameworks or policy. Engine thread only.
 //
 // A call lists the tensors where the framework has them. A backend that needs them in one run of memory packs
 // them itself (packing.h).

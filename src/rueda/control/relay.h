@@ -1,5 +1,5 @@
 // What the leader of a host passes on to the coordinator for the ranks below it: equal requests of its ranks
-// become one, and so do positions in plans, farewells and what ranks say about themselves. A request can run
+// become one, and so do positions in plans, shutdowns and what ranks say about themselves. A request can run
 // only when all members have made it, so a leader keeps it until all of its ranks have, and that delays
 // nothing; but only for a moment, because the coordinator must know who waits for whom. Where ranks ask for
 // different things under one name, each of the requests is passed on with the ranks that made it.

@@ -114,7 +114,7 @@ class FailureDetector {
   };
   std::map<Rank, Held> held_;
   std::function<control::Agent(Rank)> agent_of_ = [](Rank) { return control::Agent::kUnknown; };
-  std::map<Rank, bool> does_host_answer_;  // of ranks over whose hosts something tells it
+  std::map<Rank, bool> does_host_answer_;  // by rank, where a transport or an agent can tell
   Suspicions suspicions_;                  // coordinator
   Rank suspect_ = -1;                      // other ranks: whom this rank has reported; it awaits the verdict
   Nanos suspect_deadline_ = 0;
