@@ -4,11 +4,12 @@
     .venv/bin/python tools/busy_tests.py                                       # all tests, ten times: hours
     .venv/bin/python tools/busy_tests.py --runs 3 tests/multiprocess/test_status.py -k hangs   # for pytest
 
-A run is: the C++ test programs of build/release and then pytest, which three processes share on two cores, beside
-the busy processes; at last, without them, the tests that measure the clock (the marker ``alone``; ``Alone`` in the name of a C++ suite). One of
-those that fails runs once more and counts as flaky if it then passes. With arguments for pytest there is no
-C++. Logs and reports lie in build/busy/. Ctrl-C and SIGTERM end what runs. The exit status is 1 if a test
-failed or was flaky, 2 if none ran or pytest refuses its arguments.
+A run is: the C++ test programs of build/release and then pytest, which three processes share on two cores,
+beside the busy processes; at last, without them, the tests that measure the clock (the marker ``alone``;
+``Alone`` in the name of a C++ suite). One of those that fails runs once more and counts as flaky if it then
+passes. With arguments for pytest there is no C++. Logs and reports lie in build/busy/. Ctrl-C and SIGTERM
+end what runs. The exit status is 1 if a test failed or was flaky, 2 if none ran or pytest refuses its
+arguments.
 """
 
 from __future__ import annotations

@@ -271,6 +271,13 @@ def test_a_class_is_measured_over_all_its_files(tidy):
     assert inner.lines == 4 + 2
 
 
+def test_what_a_class_is_given_in_one_value_counts_as_its_members(tidy):
+    parts = "struct Parts {\n  int& a;\n  int& b;\n  int& c;\n};\n"
+    parts += "explicit A(Parts parts);\nParts parts_;\nint d_;\n"
+    source = tidy.Source("src/rueda/base/a.h", f"class A {{\n{parts}}};\n")
+    assert [one.members for one in tidy.classes.measure([source]) if one.name == "A"] == [4]
+
+
 def class_with(members: int, functions: int) -> str:
     return "class A {\n" + "  int a_;\n" * members + "  void f();\n" * functions + "};\n"
 
