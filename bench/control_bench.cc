@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "rueda/control/parcel.h"
 #include "rueda/control/planner.h"
 #include "rueda/control/relay.h"
 #include "rueda/control/request_reader.h"
 #include "rueda/control/rounds.h"
+#include "rueda/control/statement.h"
 
 namespace {
 
@@ -93,8 +93,8 @@ MessageCost measure_message() {
 struct Arriving {
   Rank child = 0;
   RankSet from;
-  Bytes payload;  // of requests, or of parcels
-  bool are_parcels = false;
+  Bytes payload;  // of requests, or of statements
+  bool are_statements = false;
 };
 
 class Root {
@@ -107,12 +107,12 @@ class Root {
     const double begin = cpu_us();
     rounds_.submitted(0, 0, own, 0, nullptr);
     for (const Arriving& one : arriving) {
-      if (!one.are_parcels) {
+      if (!one.are_statements) {
         take(one.from, one.payload);
         continue;
       }
-      const std::vector<Parcel> parcels = decode_parcels(one.payload).value();
-      for (const Parcel& parcel : parcels) take(parcel.from, parcel.payload);
+      const std::vector<Statement> statements = decode_statements(one.payload).value();
+      for (const Statement& statement : statements) take(statement.from, statement.payload);
     }
     answer_ = encode(rounds_.take_round(0, 0));
     return cpu_us() - begin;
@@ -151,13 +151,13 @@ Bytes lead(const RankSet& below, Rank me, const std::vector<Arriving>& arriving,
     const double begin = cpu_us();
     (void)relay.take(me, {.from = me, .type = MessageType::kRequests, .payload = own}, 0);
     for (const Arriving& one : arriving) {
-      if (!one.are_parcels) {
+      if (!one.are_statements) {
         (void)relay.take(one.child,
                          {.from = one.from, .type = MessageType::kRequests, .payload = one.payload}, 0);
         continue;
       }
-      std::vector<Parcel> parcels = decode_parcels(one.payload).value();
-      for (Parcel& parcel : parcels) (void)relay.take(one.child, std::move(parcel), 0);
+      std::vector<Statement> statements = decode_statements(one.payload).value();
+      for (Statement& statement : statements) (void)relay.take(one.child, std::move(statement), 0);
     }
     message = encode(relay.due(0));
     times.push_back(cpu_us() - begin);
@@ -176,7 +176,7 @@ class Tree {
     std::vector<Arriving> all;
     const Rank end = std::min(leader + per_host_, ranks_);
     for (Rank rank = leader + 1; rank < end; ++rank)
-      all.push_back({.child = rank, .from = rank, .payload = payload_, .are_parcels = false});
+      all.push_back({.child = rank, .from = rank, .payload = payload_, .are_statements = false});
     const Rank host = leader / per_host_;
     for (Rank child = host * kFanOut + 1; child <= host * kFanOut + kFanOut; ++child) {
       const Rank rank = child * per_host_;
@@ -187,7 +187,7 @@ class Tree {
       Bytes message = lead(below, rank, from_below, payload_, level);
       if (levels_.size() <= depth) levels_.resize(depth + 1);
       if (level.cpu_us > levels_[depth].cpu_us) levels_[depth] = level;
-      all.push_back({.child = rank, .from = below, .payload = std::move(message), .are_parcels = true});
+      all.push_back({.child = rank, .from = below, .payload = std::move(message), .are_statements = true});
     }
     return all;
   }
@@ -225,7 +225,7 @@ void print_row(Rank ranks, const Options& options, const MessageCost& message) {
   const Bytes payload = encode(0, step_of_tensors());
   std::vector<Arriving> star;
   for (Rank rank = 1; rank < ranks; ++rank)
-    star.push_back({.child = rank, .from = rank, .payload = payload, .are_parcels = false});
+    star.push_back({.child = rank, .from = rank, .payload = payload, .are_statements = false});
   const auto with_messages = [&](double cpu, size_t children) {
     return cpu + static_cast<double>(children) * (message.take_us + message.send_us);
   };

@@ -43,10 +43,10 @@ std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients
 
 // Parameter servers: what travels, and how much of it at once.
 struct ServerPlan {
-  std::vector<Parcel> parcels = {};
+  std::vector<Transfer> transfers = {};
   int servers = 1;  // at most as many as ranks, and spread over them
-  // Elements of all parcels under way, if there are several: an answer shall not wait behind all pushes, and
-  // each takes memory for all ranks.
+  // Elements of all transfers under way, if there are several: an answer shall not wait behind all pushes,
+  // and each takes memory for all ranks.
   [[nodiscard]] int64_t most_under_way() const { return 3 * kMostOfServer * servers; }
   [[nodiscard]] int rank_of(int server, int ranks) const {
     return static_cast<int>(int64_t{server} * ranks / servers);

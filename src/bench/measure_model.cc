@@ -250,10 +250,10 @@ Result<ServerPlan> server_plan(const Context& context, const Model& model, doubl
   std::vector<int64_t> counts;
   for (const Parameter& parameter : model.parameters) counts.push_back(parameter.count);
   if (context.job.placement == "cut")
-    return ServerPlan{.parcels = cut_parcels(counts, servers), .servers = servers};
+    return ServerPlan{.transfers = cut_transfers(counts, servers), .servers = servers};
   std::vector<double> ready = model.ready_ms();
   for (double& ms : ready) ms *= dilation_of(context.request);
-  return ServerPlan{.parcels = whole_parcels(counts, servers, ready, 4 * ms_per_byte * (ranks - 1)),
+  return ServerPlan{.transfers = whole_transfers(counts, servers, ready, 4 * ms_per_byte * (ranks - 1)),
                     .servers = servers};
 }
 

@@ -18,14 +18,14 @@ namespace {
 class ParameterServer final : public Exchange {
  public:
   ParameterServer(Rank& rank, const Gradients& gradients, ServerPlan plan)
-      : rank_(rank), gradients_(gradients), plan_(std::move(plan)), flights_(plan_.parcels.size()) {
+      : rank_(rank), gradients_(gradients), plan_(std::move(plan)), flights_(plan_.transfers.size()) {
     server_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
   }
 
   Status begin(size_t index, int64_t label) override {
     const std::lock_guard lock(mutex_);
     label_ = label;
-    while (ready_ < plan_.parcels.size() && plan_.parcels[ready_].last_tensor <= index) ++ready_;
+    while (ready_ < plan_.transfers.size() && plan_.transfers[ready_].last_tensor <= index) ++ready_;
     has_work_.notify_one();
     return failure_;
   }
@@ -41,10 +41,10 @@ class ParameterServer final : public Exchange {
   }
 
  private:
-  // A parcel on its way to the servers, then back.
+  // A transfer on its way to the servers, then back.
   struct Flight {
     ParameterServer* owner = nullptr;
-    const Parcel* parcel = nullptr;
+    const Transfer* transfer = nullptr;
     size_t number = 0;
     int64_t label = 0, handle = 0;
     bool is_answer = false;
@@ -52,11 +52,11 @@ class ParameterServer final : public Exchange {
     std::vector<float> share = {};   // [ranks * mine], the same for every rank
   };
 
-  // Of a parcel that lies in one tensor, from its first piece to its last one; else empty.
-  [[nodiscard]] std::span<float> in_place(const Parcel& parcel) const {
-    const Piece& first = parcel.pieces.front();
+  // Of a transfer that lies in one tensor, from its first piece to its last one; else empty.
+  [[nodiscard]] std::span<float> in_place(const Transfer& transfer) const {
+    const Piece& first = transfer.pieces.front();
     int64_t end = first.first;
-    for (const Piece& piece : parcel.pieces) {
+    for (const Piece& piece : transfer.pieces) {
       if (piece.tensor != first.tensor || piece.first != end) return {};
       end += piece.count;
     }
@@ -78,7 +78,7 @@ class ParameterServer final : public Exchange {
     std::unique_lock lock(mutex_);
     const auto can_push = [&] {
       return pushed_ < ready_ &&
-             (under_way_ == 0 || under_way_ + plan_.parcels[pushed_].elements() <= plan_.most_under_way());
+             (under_way_ == 0 || under_way_ + plan_.transfers[pushed_].elements() <= plan_.most_under_way());
     };
     while (has_work_.wait(lock, stop, [&] { return !arrived_.empty() || can_push(); })) {
       Flight* flight = nullptr;
@@ -88,9 +88,9 @@ class ParameterServer final : public Exchange {
         arrived_.pop_front();
       } else {
         const size_t number = pushed_++;
-        under_way_ += plan_.parcels[number].elements();
+        under_way_ += plan_.transfers[number].elements();
         flights_[number] = std::make_unique<Flight>(
-            Flight{.owner = this, .parcel = &plan_.parcels[number], .number = number, .label = label_});
+            Flight{.owner = this, .transfer = &plan_.transfers[number], .number = number, .label = label_});
         flight = flights_[number].get();
       }
       const bool is_last = has_arrived && flight->is_answer;
@@ -99,7 +99,7 @@ class ParameterServer final : public Exchange {
       lock.lock();
       if (is_last) {
         ++done_;
-        under_way_ -= flight->parcel->elements();
+        under_way_ -= flight->transfer->elements();
       }
       if (failure_.is_ok()) failure_ = std::move(status);
       served_.notify_one();
@@ -121,15 +121,15 @@ class ParameterServer final : public Exchange {
   Status push(Flight& flight) {
     std::vector<int32_t> splits(static_cast<size_t>(rank_.size()));
     int64_t count = 0;
-    for (const Piece& piece : flight.parcel->pieces) {
+    for (const Piece& piece : flight.transfer->pieces) {
       splits[static_cast<size_t>(plan_.rank_of(piece.server, rank_.size()))] +=
           static_cast<int32_t>(piece.count);
       count += piece.count;
     }
-    std::span<const float> values = in_place(*flight.parcel);
+    std::span<const float> values = in_place(*flight.transfer);
     if (values.empty()) {
       flight.packed.reserve(static_cast<size_t>(count));
-      for (const Piece& piece : flight.parcel->pieces) {
+      for (const Piece& piece : flight.transfer->pieces) {
         const std::span<const float> from = memory_of(piece, piece.count);
         flight.packed.insert(flight.packed.end(), from.begin(), from.end());
       }
@@ -162,7 +162,7 @@ class ParameterServer final : public Exchange {
     flight.is_answer = true;
     const std::vector<int32_t> splits(ranks, static_cast<int32_t>(mine));
     const std::string name = fmt::format("bench.pull.{}.{}", flight.label, flight.number);
-    float* const to = flight.packed.empty() ? in_place(*flight.parcel).data() : flight.packed.data();
+    float* const to = flight.packed.empty() ? in_place(*flight.transfer).data() : flight.packed.data();
     return start(flight, {.what = RUEDA_ALLTOALL,
                           .name = name.c_str(),
                           .count = std::ssize(share),
@@ -175,7 +175,7 @@ class ParameterServer final : public Exchange {
     Status status = rank_.finish(flight.handle);
     const float* at = flight.packed.data();
     if (status.is_ok() && at != nullptr)
-      for (const Piece& piece : flight.parcel->pieces) {
+      for (const Piece& piece : flight.transfer->pieces) {
         std::copy_n(at, piece.count, memory_of(piece, piece.count).begin());
         at += piece.count;
       }
@@ -189,10 +189,11 @@ class ParameterServer final : public Exchange {
   const ServerPlan plan_;
   std::mutex mutex_;
   std::condition_variable_any has_work_, served_;
-  std::deque<Flight*> arrived_;                   // guarded by mutex_, as are all members below
-  std::vector<std::unique_ptr<Flight>> flights_;  // [parcels]; those that come and go, by the server's thread
-  size_t ready_ = 0, pushed_ = 0, done_ = 0;      // parcels
-  int64_t label_ = 0, under_way_ = 0;             // elements
+  std::deque<Flight*> arrived_;  // guarded by mutex_, as are all members below
+  std::vector<std::unique_ptr<Flight>>
+      flights_;                               // [transfers]; those that come and go, by the server's thread
+  size_t ready_ = 0, pushed_ = 0, done_ = 0;  // transfers
+  int64_t label_ = 0, under_way_ = 0;         // elements
   Status failure_;
   std::jthread server_;  // the last member, so it is destroyed first
 };

@@ -13,7 +13,7 @@ constexpr int64_t kCutFrom = 16'384;
 
 }  // namespace
 
-int64_t Parcel::elements() const {
+int64_t Transfer::elements() const {
   int64_t sum = 0;
   for (const Piece& piece : pieces) sum += piece.count;
   return sum;
@@ -38,31 +38,32 @@ std::vector<std::vector<int32_t>> assign_shards(std::span<const int64_t> counts,
   return shards;
 }
 
-std::vector<Parcel> cut_parcels(std::span<const int64_t> counts, int servers) {
-  std::vector<Parcel> parcels;
+std::vector<Transfer> cut_transfers(std::span<const int64_t> counts, int servers) {
+  std::vector<Transfer> transfers;
   for (const std::vector<int32_t>& shards : assign_shards(counts, servers)) {
-    Parcel parcel{.last_tensor = parcels.size()};
+    Transfer transfer{.last_tensor = transfers.size()};
     int64_t first = 0;
     for (int server = 0; server < servers; ++server) {
       const int64_t count = shards[static_cast<size_t>(server)];
       if (count > 0)
-        parcel.pieces.push_back({.tensor = parcels.size(), .first = first, .count = count, .server = server});
+        transfer.pieces.push_back(
+            {.tensor = transfers.size(), .first = first, .count = count, .server = server});
       first += count;
     }
-    parcels.push_back(std::move(parcel));
+    transfers.push_back(std::move(transfer));
   }
-  return parcels;
+  return transfers;
 }
 
 int server_of(size_t tensor, size_t tensors, int servers) {
   return static_cast<int>((tensors - 1 - tensor) % static_cast<size_t>(servers));
 }
 
-std::vector<Parcel> whole_parcels(std::span<const int64_t> counts, int servers,
-                                  std::span<const double> ready_ms, double ms_per_element) {
+std::vector<Transfer> whole_transfers(std::span<const int64_t> counts, int servers,
+                                      std::span<const double> ready_ms, double ms_per_element) {
   std::vector<std::deque<Piece>> waiting(static_cast<size_t>(servers));  // for each server
   const auto is_idle = [&] { return std::ranges::all_of(waiting, &std::deque<Piece>::empty); };
-  std::vector<Parcel> parcels;
+  std::vector<Transfer> transfers;
   double now_ms = 0;
   for (size_t next = 0; next < counts.size() || !is_idle();) {
     if (is_idle()) now_ms = std::max(now_ms, ready_ms[next]);
@@ -71,16 +72,16 @@ std::vector<Parcel> whole_parcels(std::span<const int64_t> counts, int servers,
       waiting[static_cast<size_t>(server)].push_back(
           {.tensor = next, .first = 0, .count = counts[next], .server = server});
     }
-    Parcel parcel;
+    Transfer transfer;
     int64_t longest = 0;
     for (std::deque<Piece>& queue : waiting) {
       int64_t taken = 0;
       while (!queue.empty() && taken < kMostOfServer) {
         Piece& piece = queue.front();
         const int64_t count = std::min(piece.count, kMostOfServer - taken);
-        parcel.pieces.push_back(
+        transfer.pieces.push_back(
             {.tensor = piece.tensor, .first = piece.first, .count = count, .server = piece.server});
-        parcel.last_tensor = std::max(parcel.last_tensor, piece.tensor);
+        transfer.last_tensor = std::max(transfer.last_tensor, piece.tensor);
         taken += count;
         piece.first += count;
         piece.count -= count;
@@ -89,9 +90,9 @@ std::vector<Parcel> whole_parcels(std::span<const int64_t> counts, int servers,
       longest = std::max(longest, taken);
     }
     now_ms += static_cast<double>(longest) * ms_per_element;
-    parcels.push_back(std::move(parcel));
+    transfers.push_back(std::move(transfer));
   }
-  return parcels;
+  return transfers;
 }
 
 }  // namespace rueda::bench

@@ -12,7 +12,7 @@
 namespace rueda::simulate {
 namespace {
 
-using bench::Parcel;
+using bench::Transfer;
 
 Nanos of_us(double us) { return static_cast<Nanos>(us * 1e3); }
 
@@ -25,9 +25,9 @@ bench::ServerPlan replayed_plan(const Program& program, const Servers& servers, 
     counts.push_back(gradient.count);
     ready.push_back(static_cast<double>(gradient.ready) / 1e6);
   }
-  return {.parcels = servers.is_whole
-                         ? bench::whole_parcels(counts, count, ready, 4 * ms_per_byte * (ranks - 1))
-                         : bench::cut_parcels(counts, count),
+  return {.transfers = servers.is_whole
+                           ? bench::whole_transfers(counts, count, ready, 4 * ms_per_byte * (ranks - 1))
+                           : bench::cut_transfers(counts, count),
           .servers = count};
 }
 
@@ -42,7 +42,7 @@ class ReplayedServers {
         plan_(replayed_plan(program, servers, ranks_, 1 / (place.chosen_for.remote.bandwidth_gbps * 1e6))),
         network_(place.layout, place.costs, place.layout.topology.host_of, agenda_),
         members_(static_cast<size_t>(ranks_)),
-        alltoalls_(2 * plan_.parcels.size()),
+        alltoalls_(2 * plan_.transfers.size()),
         plans_(alltoalls_.size()),
         workers_(static_cast<size_t>(ranks_)) {
     std::iota(members_.begin(), members_.end(), 0);
@@ -61,12 +61,12 @@ class ReplayedServers {
  private:
   struct Worker {
     size_t next = 0;                           // gradient
-    size_t ready = 0, pushed = 0, done = 0;    // parcels
+    size_t ready = 0, pushed = 0, done = 0;    // transfers
     int64_t under_way = 0;                     // elements
     std::deque<size_t> arrived, in_order;      // alltoalls that have ended, and that are to run
     bool is_busy = false, is_running = false;  // the thread that serves; the engine
   };
-  struct Alltoall {  // the push of parcel i is number 2 i, its answer 2 i + 1
+  struct Alltoall {  // the push of transfer i is number 2 i, its answer 2 i + 1
     Rank asked = 0;
     ServerNetwork::Key call = 0;
   };
@@ -94,7 +94,7 @@ class ReplayedServers {
         result_.steps[rank].back().computed = agenda_.now();
         return end_if_done(rank);
       }
-      while (mine.ready < plan_.parcels.size() && plan_.parcels[mine.ready].last_tensor <= mine.next)
+      while (mine.ready < plan_.transfers.size() && plan_.transfers[mine.ready].last_tensor <= mine.next)
         ++mine.ready;
       ++mine.next;
       serve(rank);
@@ -104,7 +104,7 @@ class ReplayedServers {
 
   void end_if_done(Rank rank) {
     StepTimes& times = result_.steps[rank].back();
-    if (times.computed == 0 || workers_[rank].done < plan_.parcels.size()) return;
+    if (times.computed == 0 || workers_[rank].done < plan_.transfers.size()) return;
     times.ended = agenda_.now() + (workers_[rank].done > 0 ? options_.wake : 0);
     if (rank == 0) {
       result_.calls.push_back(calls_);
@@ -132,24 +132,24 @@ class ReplayedServers {
     };
     if (!worker.arrived.empty()) {
       const size_t number = worker.arrived.front();
-      const size_t parcel = number / 2;
+      const size_t transfer = number / 2;
       worker.arrived.pop_front();
       if (number % 2 == 0)
-        return work(sum_us(rank, parcel), [this, rank, number] { submit(rank, number + 1); });
-      return work(pack_us(parcel), [this, rank, parcel] { take(rank, parcel); });
+        return work(sum_us(rank, transfer), [this, rank, number] { submit(rank, number + 1); });
+      return work(pack_us(transfer), [this, rank, transfer] { take(rank, transfer); });
     }
     if (worker.pushed == worker.ready) return;
-    const size_t parcel = worker.pushed;
-    const int64_t elements = plan_.parcels[parcel].elements();
+    const size_t transfer = worker.pushed;
+    const int64_t elements = plan_.transfers[transfer].elements();
     if (worker.under_way > 0 && worker.under_way + elements > plan_.most_under_way()) return;
     ++worker.pushed;
     worker.under_way += elements;
-    work(pack_us(parcel), [this, rank, parcel] { submit(rank, 2 * parcel); });
+    work(pack_us(transfer), [this, rank, transfer] { submit(rank, 2 * transfer); });
   }
 
-  void take(Rank rank, size_t parcel) {
+  void take(Rank rank, size_t transfer) {
     ++workers_[rank].done;
-    workers_[rank].under_way -= plan_.parcels[parcel].elements();
+    workers_[rank].under_way -= plan_.transfers[transfer].elements();
     end_if_done(rank);
   }
 
@@ -157,21 +157,21 @@ class ReplayedServers {
     return 4 * static_cast<double>(elements) / (place_.costs.copy_gbps * 1e3);
   }
   // Parts of several tensors are put side by side.
-  [[nodiscard]] double pack_us(size_t parcel) const {
-    const Parcel& one = plan_.parcels[parcel];
+  [[nodiscard]] double pack_us(size_t transfer) const {
+    const Transfer& one = plan_.transfers[transfer];
     const auto is_first = [&](const bench::Piece& piece) {
       return piece.tensor == one.pieces.front().tensor;
     };
     return std::ranges::all_of(one.pieces, is_first) ? 0 : copy_us(one.elements());
   }
   // All ranks' parts are read, and the sum is written once for each rank, into new memory.
-  [[nodiscard]] double sum_us(Rank rank, size_t parcel) const {
-    const int64_t all = ranks_ * owned(rank, parcel);
+  [[nodiscard]] double sum_us(Rank rank, size_t transfer) const {
+    const int64_t all = ranks_ * owned(rank, transfer);
     return 4 * static_cast<double>(all) / (place_.layout.topology.reduce_gbps * 1e3) + 2 * copy_us(all);
   }
-  [[nodiscard]] int64_t owned(Rank rank, size_t parcel) const {
+  [[nodiscard]] int64_t owned(Rank rank, size_t transfer) const {
     int64_t mine = 0;
-    for (const bench::Piece& piece : plan_.parcels[parcel].pieces)
+    for (const bench::Piece& piece : plan_.transfers[transfer].pieces)
       if (plan_.rank_of(piece.server, ranks_) == rank) mine += piece.count;
     return mine;
   }

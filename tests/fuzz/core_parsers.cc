@@ -12,7 +12,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
-#include "rueda/control/parcel.h"
+#include "rueda/control/statement.h"
 #include "rueda/members/member_store.h"
 #include "rueda/membership/vote.h"
 #include "rueda/runtime/peer_info.h"
@@ -88,15 +88,15 @@ void add_control(std::vector<Parser>& all) {
   const auto decode_request = [](auto payload) { return control::decode_connect(payload, 8); };
   all.push_back(
       {"connect", round_trip(decode_request, kEncode), {encode(ConnectRequest{.whom = 3, .to = 1})}});
-  const auto decode_a_letter = [](auto payload) { return control::decode_letter(payload, 8); };
-  all.push_back({"letter",
-                 round_trip(decode_a_letter, kEncode),
-                 {encode(Letter{.to = 3, .type = MessageType::kProbe, .payload = encode_time(7)})}});
-  const auto as_parcels = [](const std::vector<Parcel>& all) { return encode(std::span(all)); };
-  const std::vector<Parcel> parcels = {
+  const auto decode_a_routed = [](auto payload) { return control::decode_routed(payload, 8); };
+  all.push_back({"routed",
+                 round_trip(decode_a_routed, kEncode),
+                 {encode(RoutedMessage{.to = 3, .type = MessageType::kProbe, .payload = encode_time(7)})}});
+  const auto as_statements = [](const std::vector<Statement>& all) { return encode(std::span(all)); };
+  const std::vector<Statement> statements = {
       {.from = RankSet::from_to(4, 7), .type = MessageType::kRequests, .payload = encode(2, some_requests())},
       {.from = 5, .type = MessageType::kDone, .payload = {}}};
-  all.push_back({"parcels", round_trip(decode_parcels, as_parcels), {as_parcels(parcels)}});
+  all.push_back({"statements", round_trip(decode_statements, as_statements), {as_statements(statements)}});
   all.push_back({"facts", round_trip(control::decode_facts, kEncode), {encode(some_facts())}});
   const auto header = [](Input input) {
     if (input.size() >= kControlHeaderBytes) (void)decode_header(input.first<kControlHeaderBytes>());

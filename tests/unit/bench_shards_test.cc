@@ -39,59 +39,59 @@ std::vector<int64_t> counts_of(const workload::Model& model) {
   return counts;
 }
 
-// Each element is in one piece, the pieces of a tensor are in order, and those of a parcel by server.
-void expect_whole(const std::vector<Parcel>& parcels, const std::vector<int64_t>& counts) {
+// Each element is in one piece, the pieces of a tensor are in order, and those of a transfer by server.
+void expect_whole(const std::vector<Transfer>& transfers, const std::vector<int64_t>& counts) {
   std::vector<int64_t> sent(counts.size());
-  for (const Parcel& parcel : parcels) {
-    EXPECT_TRUE(std::ranges::is_sorted(parcel.pieces, {}, &Piece::server));
+  for (const Transfer& transfer : transfers) {
+    EXPECT_TRUE(std::ranges::is_sorted(transfer.pieces, {}, &Piece::server));
     size_t last = 0;
-    for (const Piece& piece : parcel.pieces) {
+    for (const Piece& piece : transfer.pieces) {
       EXPECT_EQ(piece.first, sent[piece.tensor]);
       EXPECT_GT(piece.count, 0);
       sent[piece.tensor] += piece.count;
       last = std::max(last, piece.tensor);
     }
-    EXPECT_EQ(parcel.last_tensor, last);
+    EXPECT_EQ(transfer.last_tensor, last);
   }
   EXPECT_EQ(sent, counts);
 }
 
-TEST(Parcels, hold_every_element_once) {
+TEST(Transfers, hold_every_element_once) {
   for (const std::string& name : workload::model_names()) {
     const workload::Model model = workload::find_model(name).value();
     const std::vector<int64_t> counts = counts_of(model);
     for (const int servers : {1, 2, 3, 8}) {
-      expect_whole(cut_parcels(counts, servers), counts);
+      expect_whole(cut_transfers(counts, servers), counts);
       for (const double ms_per_element : {0.0, 1e-6, 1e-3})
-        expect_whole(whole_parcels(counts, servers, model.ready_ms(), ms_per_element), counts);
+        expect_whole(whole_transfers(counts, servers, model.ready_ms(), ms_per_element), counts);
     }
   }
 }
 
-TEST(Parcels, of_whole_variables_go_to_the_servers_in_turns_from_the_first_layer) {
+TEST(Transfers, of_whole_variables_go_to_the_servers_in_turns_from_the_first_layer) {
   const std::vector<int64_t> counts = {1, 1, 1, 1, 1};  // the gradient of the first layer is the last one
   const std::vector<double> ready(5, 1.0);
-  for (const Parcel& parcel : whole_parcels(counts, 2, ready, 1))
-    for (const Piece& piece : parcel.pieces) EXPECT_EQ(piece.server, piece.tensor % 2 == 0 ? 0 : 1);
+  for (const Transfer& transfer : whole_transfers(counts, 2, ready, 1))
+    for (const Piece& piece : transfer.pieces) EXPECT_EQ(piece.server, piece.tensor % 2 == 0 ? 0 : 1);
   EXPECT_EQ(server_of(4, 5, 2), 0);
   EXPECT_EQ(server_of(3, 5, 2), 1);
 }
 
-TEST(Parcels, hold_what_is_ready_when_the_one_before_has_been_sent) {
+TEST(Transfers, hold_what_is_ready_when_the_one_before_has_been_sent) {
   const std::vector<int64_t> counts = {3 * kMostOfServer, 10, 20};  // of servers 0, 1 and 0
   const double one_ms = 1.0 / static_cast<double>(kMostOfServer);
-  const std::vector<Parcel> parcels = whole_parcels(counts, 2, std::vector<double>{5, 5.5, 7}, one_ms);
-  ASSERT_EQ(parcels.size(), 4U);
-  EXPECT_EQ(parcels[0].pieces.size(), 1U);  // at 5 ms; nothing else is ready
-  EXPECT_EQ(parcels[0].elements(), kMostOfServer);
-  ASSERT_EQ(parcels[1].pieces.size(), 2U);  // at 6 ms
-  EXPECT_EQ(parcels[1].pieces[1].tensor, 1U);
-  EXPECT_EQ(parcels[2].elements(), kMostOfServer);  // at 7 ms, the third tensor waits for the first
-  EXPECT_EQ(parcels[3].elements(), 20);
-  EXPECT_EQ(parcels[3].last_tensor, 2U);
+  const std::vector<Transfer> transfers = whole_transfers(counts, 2, std::vector<double>{5, 5.5, 7}, one_ms);
+  ASSERT_EQ(transfers.size(), 4U);
+  EXPECT_EQ(transfers[0].pieces.size(), 1U);  // at 5 ms; nothing else is ready
+  EXPECT_EQ(transfers[0].elements(), kMostOfServer);
+  ASSERT_EQ(transfers[1].pieces.size(), 2U);  // at 6 ms
+  EXPECT_EQ(transfers[1].pieces[1].tensor, 1U);
+  EXPECT_EQ(transfers[2].elements(), kMostOfServer);  // at 7 ms, the third tensor waits for the first
+  EXPECT_EQ(transfers[3].elements(), 20);
+  EXPECT_EQ(transfers[3].last_tensor, 2U);
 }
 
-TEST(Parcels, of_vgg16_keep_one_server_busy_whatever_their_number) {
+TEST(Transfers, of_vgg16_keep_one_server_busy_whatever_their_number) {
   const workload::Model model = workload::find_model("vgg16").value();
   const std::vector<int64_t> counts = counts_of(model);
   for (const int servers : {2, 4, 8}) {

@@ -18,23 +18,23 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Parcel requests(const RankSet& from, const std::vector<Request>& all, int64_t plans_begun = 0) {
+Statement requests(const RankSet& from, const std::vector<Request>& all, int64_t plans_begun = 0) {
   return {.from = from, .type = MessageType::kRequests, .payload = encode(plans_begun, all)};
 }
 
-Parcel say(const RankSet& from, MessageType type, const std::string& text = "") {
+Statement say(const RankSet& from, MessageType type, const std::string& text = "") {
   const auto raw = std::as_bytes(std::span(text));
   return {.from = from, .type = type, .payload = {raw.begin(), raw.end()}};
 }
 
 // "4,5: a b" for requests.
-std::string shown(const Parcel& parcel) {
+std::string shown(const Statement& statement) {
   std::string text;
-  for (const Rank rank : parcel.from.ranks()) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  for (const Rank rank : statement.from.ranks()) text += (text.empty() ? "" : ",") + std::to_string(rank);
   text += ":";
-  if (parcel.type != MessageType::kRequests)
-    return text + " type " + std::to_string(static_cast<int>(parcel.type));
-  const Submitted submitted = decode_submitted(parcel.payload).value();
+  if (statement.type != MessageType::kRequests)
+    return text + " type " + std::to_string(static_cast<int>(statement.type));
+  const Submitted submitted = decode_submitted(statement.payload).value();
   for (const Request& request : submitted.requests) text += " " + name_of(request).second;
   return text;
 }
@@ -44,7 +44,7 @@ class OfFour : public testing::Test {
  protected:
   std::vector<std::string> due(Nanos now = 0) {
     std::vector<std::string> all;
-    for (const Parcel& parcel : relay_.due(now)) all.push_back(shown(parcel));
+    for (const Statement& statement : relay_.due(now)) all.push_back(shown(statement));
     return all;
   }
   void submit(Rank rank, const std::vector<Request>& all, Nanos now = 0) {
@@ -85,11 +85,11 @@ TEST_F(OfFour, what_waits_too_long_leaves_with_the_ranks_that_have_made_it) {
 TEST_F(OfFour, requests_that_differ_under_one_name_leave_each_with_its_ranks) {
   for (const Rank rank : {4, 5, 7}) submit(rank, {allreduce("a", {2})});
   submit(6, {allreduce("a", {3})});
-  const std::vector<Parcel> parcels = relay_.due(0);
-  ASSERT_THAT(parcels, SizeIs(2));
-  EXPECT_EQ(parcels[0].from.ranks(), (std::vector<Rank>{4, 5, 7}));
-  EXPECT_EQ(parcels[1].from.ranks(), (std::vector<Rank>{6}));
-  const Submitted last = decode_submitted(parcels[1].payload).value();
+  const std::vector<Statement> statements = relay_.due(0);
+  ASSERT_THAT(statements, SizeIs(2));
+  EXPECT_EQ(statements[0].from.ranks(), (std::vector<Rank>{4, 5, 7}));
+  EXPECT_EQ(statements[1].from.ranks(), (std::vector<Rank>{6}));
+  const Submitted last = decode_submitted(statements[1].payload).value();
   EXPECT_EQ(std::get<TensorRequest>(last.requests[0]).shape, (std::vector<int64_t>{3}));
 }
 
@@ -221,17 +221,17 @@ TEST_F(OfFour, what_is_no_message_is_refused) {
   EXPECT_FALSE(relay_.take(5, relay_test::say(5, MessageType::kRequests, "?"), 0).is_ok());
 }
 
-TEST(Parcels, are_read_as_they_were_written_and_nothing_else_is) {
-  std::vector<Parcel> parcels = {requests(RankSet::from_to(3, 9), {allreduce("a")}),
-                                 say(RankSet(std::vector<Rank>{1, 4, 5}), MessageType::kDone)};
-  const Bytes raw = encode(parcels);
-  EXPECT_EQ(decode_parcels(raw).value(), parcels);
+TEST(Statements, are_read_as_they_were_written_and_nothing_else_is) {
+  std::vector<Statement> statements = {requests(RankSet::from_to(3, 9), {allreduce("a")}),
+                                       say(RankSet(std::vector<Rank>{1, 4, 5}), MessageType::kDone)};
+  const Bytes raw = encode(statements);
+  EXPECT_EQ(decode_statements(raw).value(), statements);
   for (size_t size = 0; size < raw.size(); ++size)
-    EXPECT_FALSE(decode_parcels(std::span(raw).first(size)).is_ok()) << size;
-  parcels[0].type = MessageType::kResponses;
-  EXPECT_FALSE(decode_parcels(encode(parcels)).is_ok()) << "it is for those below";
-  parcels[0] = say({}, MessageType::kDone);
-  EXPECT_FALSE(decode_parcels(encode(parcels)).is_ok()) << "from nobody";
+    EXPECT_FALSE(decode_statements(std::span(raw).first(size)).is_ok()) << size;
+  statements[0].type = MessageType::kResponses;
+  EXPECT_FALSE(decode_statements(encode(statements)).is_ok()) << "it is for those below";
+  statements[0] = say({}, MessageType::kDone);
+  EXPECT_FALSE(decode_statements(encode(statements)).is_ok()) << "from nobody";
 }
 
 // ---- random programs ----
@@ -302,23 +302,23 @@ class RandomTree {
     return tensor.name + shape_string(tensor.shape) + std::to_string(tensor.process_set);
   }
   // To the first that stands above, or the rank itself if others are below it.
-  void deliver(Rank at, Rank child, Parcel parcel) {
+  void deliver(Rank at, Rank child, Statement statement) {
     if (at == child && !relays_.contains(at)) at = parents_[static_cast<size_t>(at)];
     if (at > 0) {
-      ASSERT_TRUE(relays_.at(at).take(child, std::move(parcel), now_).is_ok());
+      ASSERT_TRUE(relays_.at(at).take(child, std::move(statement), now_).is_ok());
       return;
     }
     ++heard_count_;
-    parcel.from.for_each([&](Rank rank) {
-      if (parcel.type != MessageType::kRequests) return heard_[rank].push_back("shutdown");
-      const Submitted submitted = decode_submitted(parcel.payload).value();
+    statement.from.for_each([&](Rank rank) {
+      if (statement.type != MessageType::kRequests) return heard_[rank].push_back("shutdown");
+      const Submitted submitted = decode_submitted(statement.payload).value();
       for (const Request& request : submitted.requests) heard_[rank].push_back(text_of(request));
     });
   }
   void pump() {
     for (auto at = relays_.rbegin(); at != relays_.rend(); ++at)
-      for (Parcel& parcel : at->second.due(now_))
-        deliver(parents_[static_cast<size_t>(at->first)], at->first, std::move(parcel));
+      for (Statement& statement : at->second.due(now_))
+        deliver(parents_[static_cast<size_t>(at->first)], at->first, std::move(statement));
   }
 
   std::mt19937_64 random_;
@@ -347,7 +347,7 @@ TEST(RandomTrees, the_root_hears_of_each_rank_what_it_has_said_in_its_order) {
     heard += tree.heard();
   }
   std::cout << "[ programs ] " << programs << ": " << said << " messages said, " << heard
-            << " parcels heard\n";
+            << " statements heard\n";
 }
 
 }  // namespace

@@ -168,38 +168,38 @@ class World {
         nodes_[rank].relay = std::make_unique<Relay>(Relay::Options{.below = below[rank], .sets = sets_});
   }
   void send_up(Rank rank, MessageType type, Bytes payload) {
-    Parcel parcel{.from = rank, .type = type, .payload = std::move(payload)};
-    if (nodes_[rank].relay) return pass_up(rank, rank, {std::move(parcel)});
-    send(rank, nodes_[rank].parent, [this, rank, parcel] { arrive(rank, {parcel}); });
+    Statement statement{.from = rank, .type = type, .payload = std::move(payload)};
+    if (nodes_[rank].relay) return pass_up(rank, rank, {std::move(statement)});
+    send(rank, nodes_[rank].parent, [this, rank, statement] { arrive(rank, {statement}); });
   }
-  void arrive(Rank from, const std::vector<Parcel>& parcels) {
+  void arrive(Rank from, const std::vector<Statement>& statements) {
     const Rank to = nodes_[from].parent;
-    if (to != 0) return pass_up(to, from, parcels);
-    for (const Parcel& parcel : parcels) on_parcel(parcel);
+    if (to != 0) return pass_up(to, from, statements);
+    for (const Statement& statement : statements) on_statement(statement);
     cycle(0);
   }
-  void pass_up(Rank leader, Rank child, const std::vector<Parcel>& parcels) {
-    for (const Parcel& parcel : parcels)
-      ASSERT_TRUE(nodes_[leader].relay->take(child, parcel, now()).is_ok());
+  void pass_up(Rank leader, Rank child, const std::vector<Statement>& statements) {
+    for (const Statement& statement : statements)
+      ASSERT_TRUE(nodes_[leader].relay->take(child, statement, now()).is_ok());
     send_due(leader);
   }
   void send_due(Rank leader) {
     Relay& relay = *nodes_[leader].relay;
-    std::vector<Parcel> due = relay.due(now());
+    std::vector<Statement> due = relay.due(now());
     if (!due.empty())
       send(leader, nodes_[leader].parent, [this, leader, due = std::move(due)] { arrive(leader, due); });
     if (const Nanos next = relay.next_event(); next < std::numeric_limits<Nanos>::max())
       at(next, [this, leader] { send_due(leader); });
   }
-  void on_parcel(const Parcel& parcel) {
-    if (parcel.type == MessageType::kRequests) {
-      Submitted submitted = decode_submitted(parcel.payload).value();
-      return receive(parcel.from, submitted.plans_begun, std::move(submitted.requests));
+  void on_statement(const Statement& statement) {
+    if (statement.type == MessageType::kRequests) {
+      Submitted submitted = decode_submitted(statement.payload).value();
+      return receive(statement.from, submitted.plans_begun, std::move(submitted.requests));
     }
-    const PlanReport news = decode_plan_news(parcel.payload).value();
-    if (parcel.type == MessageType::kPlanDepart)
+    const PlanReport news = decode_plan_news(statement.payload).value();
+    if (statement.type == MessageType::kPlanDepart)
       return carry_out(0, nodes_[0].planner->maker().on_depart(news));
-    for (const Rank rank : parcel.from.ranks())
+    for (const Rank rank : statement.from.ranks())
       carry_out(0, nodes_[0].planner->maker().on_position(rank, news).value());
   }
   void to_all_below(Rank rank, const std::function<void(Rank)>& what) {

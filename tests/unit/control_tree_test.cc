@@ -160,8 +160,8 @@ class Played {
   }
   void pump() {
     for (auto& [leader, relay] : relays_)
-      for (const Parcel& parcel : relay.due(now_))
-        hear(parcel.from, decode_submitted(parcel.payload).value().requests);
+      for (const Statement& statement : relay.due(now_))
+        hear(statement.from, decode_submitted(statement.payload).value().requests);
     const std::vector<Response> responses = coordinator_.take_ready();
     for (auto& [leader, relay] : relays_) relay.saw(responses);
     for (const Response& response : responses) note(response);

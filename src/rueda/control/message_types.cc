@@ -123,22 +123,22 @@ Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank s
   return request;
 }
 
-Bytes encode(const Letter& letter) {
+Bytes encode(const RoutedMessage& routed) {
   ByteWriter writer;
-  writer.put(letter.to);
-  writer.put(letter.type);
-  writer.put_raw(letter.payload);
+  writer.put(routed.to);
+  writer.put(routed.type);
+  writer.put_raw(routed.payload);
   return std::move(writer).take();
 }
 
-Result<Letter> decode_letter(std::span<const std::byte> payload, Rank size) {
+Result<RoutedMessage> decode_routed(std::span<const std::byte> payload, Rank size) {
   ByteReader reader(payload);
-  Letter letter{.to = reader.get<Rank>(), .type = reader.get<MessageType>(), .payload = {}};
-  const bool is_possible = 0 <= letter.to && letter.to < size && is_for_one_rank(letter.type);
-  if (!reader.is_ok() || !is_possible) return malformed("letter");
+  RoutedMessage routed{.to = reader.get<Rank>(), .type = reader.get<MessageType>(), .payload = {}};
+  const bool is_possible = 0 <= routed.to && routed.to < size && is_for_one_rank(routed.type);
+  if (!reader.is_ok() || !is_possible) return malformed("routed message");
   const std::span<const std::byte> rest = payload.subspan(sizeof(Rank) + sizeof(MessageType));
-  letter.payload.assign(rest.begin(), rest.end());
-  return letter;
+  routed.payload.assign(rest.begin(), rest.end());
+  return routed;
 }
 
 Bytes encode_time(Nanos time) {

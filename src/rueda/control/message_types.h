@@ -35,8 +35,8 @@ enum class MessageType : uint8_t {
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanReport)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
   kConnect = 14,       // rank -> … -> rank: dial that rank (ConnectRequest)
-  kParcels = 15,       // leader -> parent: what its ranks say (parcel.h)
-  kLetter = 16,        // coordinator -> … -> rank: a message for one rank (Letter)
+  kStatements = 15,    // leader -> parent: what its ranks say (statement.h)
+  kRouted = 16,        // coordinator -> … -> rank: a message for one rank (RoutedMessage)
   kProbe = 17,         // coordinator -> rank and back: when it was sent; are you alive?
 };
 inline constexpr size_t kControlHeaderBytes = 8;
@@ -105,14 +105,14 @@ Bytes encode(const ConnectRequest& request);
 Result<ConnectRequest> decode_connect(std::span<const std::byte> payload, Rank size);
 
 // What the coordinator says to one rank, which may not be its child.
-struct Letter {
+struct RoutedMessage {
   Rank to = -1;
   MessageType type = MessageType::kProbe;
   Bytes payload;
 };
-Bytes encode(const Letter& letter);
+Bytes encode(const RoutedMessage& routed);
 // Refuses a rank that the world does not have, and types that are for all ranks.
-Result<Letter> decode_letter(std::span<const std::byte> payload, Rank size);
+Result<RoutedMessage> decode_routed(std::span<const std::byte> payload, Rank size);
 
 Bytes encode_time(Nanos time);
 Result<Nanos> decode_time(std::span<const std::byte> payload);

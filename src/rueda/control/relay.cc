@@ -71,29 +71,30 @@ bool Relay::are_all(const RankSet& said, const RankSet& expected) const {
   return joined_.includes(missing);
 }
 
-Status Relay::take(Rank child, Parcel parcel, Nanos now) {
-  if (parcel.type == MessageType::kRequests) return take_requests(child, parcel, now);
-  if (parcel.type == MessageType::kFacts) {
-    collect_facts(std::move(parcel), now);
+Status Relay::take(Rank child, Statement statement, Nanos now) {
+  if (statement.type == MessageType::kRequests) return take_requests(child, statement, now);
+  if (statement.type == MessageType::kFacts) {
+    collect_facts(std::move(statement), now);
     return Status::ok();
   }
-  if (parcel.type == MessageType::kPlanPosition || parcel.type == MessageType::kDone) {
-    const std::string topic = parcel.type == MessageType::kDone ? "done" : "position";
+  if (statement.type == MessageType::kPlanPosition || statement.type == MessageType::kDone) {
+    const std::string topic = statement.type == MessageType::kDone ? "done" : "position";
     collect(child, topic, options_.below,
             {.topic = nullptr,
-             .from = std::move(parcel.from),
-             .type = parcel.type,
-             .content = std::move(parcel.payload),
+             .from = std::move(statement.from),
+             .type = statement.type,
+             .content = std::move(statement.payload),
              .since = now});
     return Status::ok();
   }
-  pass_at_once(child,
-               {.from = std::move(parcel.from), .type = parcel.type, .content = std::move(parcel.payload)});
+  pass_at_once(
+      child,
+      {.from = std::move(statement.from), .type = statement.type, .content = std::move(statement.payload)});
   return Status::ok();
 }
 
-Status Relay::take_requests(Rank child, const Parcel& parcel, Nanos now) {
-  Result<Submitted> submitted = decode_submitted(parcel.payload);
+Status Relay::take_requests(Rank child, const Statement& statement, Nanos now) {
+  Result<Submitted> submitted = decode_submitted(statement.payload);
   if (!submitted.is_ok()) return submitted.status();
   // A plan has begun meanwhile, so these requests are void: their ranks put them into the plan, or send them
   // again.
@@ -102,7 +103,7 @@ Status Relay::take_requests(Rank child, const Parcel& parcel, Nanos now) {
   for (size_t first = 0; first < all.size();) {
     size_t next = first + 1;
     while (next < all.size() && is_of_group(all[next], all[first])) ++next;
-    take_unit(child, parcel.from,
+    take_unit(child, statement.from,
               {std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(first)),
                std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(next))},
               now);
@@ -164,10 +165,10 @@ void Relay::pass_at_once(Rank child, Message message) {
 }
 
 // They say how ranks are, in no order with the rest. All ranks are asked at about the same time.
-void Relay::collect_facts(Parcel parcel, Nanos now) {
+void Relay::collect_facts(Statement statement, Nanos now) {
   if (facts_.empty()) facts_since_ = now;
-  facts_of_.add(parcel.from);
-  facts_.push_back(std::move(parcel));
+  facts_of_.add(statement.from);
+  facts_.push_back(std::move(statement));
 }
 
 void Relay::send_heads(Topics::value_type& topic) {
@@ -225,14 +226,14 @@ void Relay::saw(std::span<const Response> responses) {
   }
 }
 
-std::vector<Parcel> Relay::due(Nanos now) {
+std::vector<Statement> Relay::due(Nanos now) {
   for (auto& [child, queue] : queues_)
     while (!queue.empty() && queue.front().since + options_.patience <= now) send_heads(*queue.front().topic);
-  std::vector<Parcel> parcels;
+  std::vector<Statement> statements;
   for (size_t first = 0; first < out_.size();) {
     Message& message = out_[first++];
     if (auto* payload = std::get_if<Bytes>(&message.content)) {
-      parcels.push_back(
+      statements.push_back(
           {.from = std::move(message.from), .type = message.type, .payload = std::move(*payload)});
       continue;
     }
@@ -241,17 +242,17 @@ std::vector<Parcel> Relay::due(Nanos now) {
            out_[first].from == message.from && together.size() < kMostTogether;
          ++first)
       std::ranges::move(std::get<std::vector<Request>>(out_[first].content), std::back_inserter(together));
-    parcels.push_back({.from = std::move(message.from),
-                       .type = MessageType::kRequests,
-                       .payload = encode(plans_begun_, together)});
+    statements.push_back({.from = std::move(message.from),
+                          .type = MessageType::kRequests,
+                          .payload = encode(plans_begun_, together)});
   }
   out_.clear();
   const bool are_facts_due = facts_of_.includes(options_.below) || facts_since_ + options_.patience <= now;
   if (!facts_.empty() && are_facts_due) {
-    std::ranges::move(std::exchange(facts_, {}), std::back_inserter(parcels));
+    std::ranges::move(std::exchange(facts_, {}), std::back_inserter(statements));
     facts_of_ = {};
   }
-  return parcels;
+  return statements;
 }
 
 Nanos Relay::next_event() const {

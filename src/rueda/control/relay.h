@@ -22,9 +22,9 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/control/messages.h"
-#include "rueda/control/parcel.h"
 #include "rueda/control/rank_set.h"
 #include "rueda/control/set_members.h"
+#include "rueda/control/statement.h"
 
 namespace rueda::control {
 
@@ -38,12 +38,12 @@ class Relay {
   };
   explicit Relay(Options options);
 
-  // A child, or this rank itself, says something. Fails if the parcel is malformed.
-  Status take(Rank child, Parcel parcel, Nanos now);
+  // A child, or this rank itself, says something. Fails if the statement is malformed.
+  Status take(Rank child, Statement statement, Nanos now);
   // These answers are on their way to the ranks below.
   void saw(std::span<const Response> responses);
   // What is to be sent now, in this order.
-  std::vector<Parcel> due(Nanos now);
+  std::vector<Statement> due(Nanos now);
   // When due() may have something without another event.
   [[nodiscard]] Nanos next_event() const;
 
@@ -69,12 +69,12 @@ class Relay {
     Content content;
   };
 
-  Status take_requests(Rank child, const Parcel& parcel, Nanos now);
+  Status take_requests(Rank child, const Statement& statement, Nanos now);
   void take_unit(Rank child, const RankSet& from, std::vector<Request> unit, Nanos now);
   void collect(Rank child, const std::string& topic, const RankSet& expected, Item item);
   // After everything that this child has said before.
   void pass_at_once(Rank child, Message message);
-  void collect_facts(Parcel parcel, Nanos now);
+  void collect_facts(Statement statement, Nanos now);
   // What stands first in queues about this topic leaves.
   void send_heads(Topics::value_type& topic);
   void send_all();
@@ -91,7 +91,7 @@ class Relay {
   RankSet joined_;
   int64_t plans_begun_ = 0;
   std::vector<Message> out_;
-  std::vector<Parcel> facts_;
+  std::vector<Statement> facts_;
   RankSet facts_of_;
   Nanos facts_since_ = 0;
 };

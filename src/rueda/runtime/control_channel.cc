@@ -9,7 +9,7 @@
 namespace rueda::runtime {
 
 using control::MessageType;
-using control::Parcel;
+using control::Statement;
 
 ControlChannel::ControlChannel(Links* links, const Hierarchy& hierarchy, control::SetMembers sets,
                                EngineCounters& counters)
@@ -38,10 +38,10 @@ void ControlChannel::send_up(MessageType type, Bytes payload) {
   RUEDA_CHECK(taken.is_ok(), "this rank can read its own messages");
 }
 
-void ControlChannel::send_letter(Rank to, MessageType type, Bytes payload) {
+void ControlChannel::send_routed(Rank to, MessageType type, Bytes payload) {
   if (hierarchy_.is_neighbour(to)) return send(to, type, std::move(payload));
-  send(hierarchy_.way_to(to), MessageType::kLetter,
-       control::encode(control::Letter{.to = to, .type = type, .payload = std::move(payload)}));
+  send(hierarchy_.way_to(to), MessageType::kRouted,
+       control::encode(control::RoutedMessage{.to = to, .type = type, .payload = std::move(payload)}));
 }
 
 void ControlChannel::send_negotiation_up(MessageType type, Bytes payload) {
@@ -54,26 +54,26 @@ void ControlChannel::send_negotiation_below(MessageType type, Bytes payload) {
   count(counters_.negotiation_messages, std::ssize(hierarchy_.children()));
 }
 
-Status ControlChannel::pass_up(Rank child, Parcel parcel, Nanos now) {
+Status ControlChannel::pass_up(Rank child, Statement statement, Nanos now) {
   RUEDA_CHECK(relay_.has_value(), "the root has nobody above it, and only inner ranks have children");
-  return relay_->take(child, std::move(parcel), now);
+  return relay_->take(child, std::move(statement), now);
 }
 
 void ControlChannel::send_due(Nanos now) {
   if (!relay_) return;
-  const std::vector<Parcel> parcels = relay_->due(now);
-  const auto is_negotiation = [](const Parcel& parcel) {
-    return parcel.type == MessageType::kRequests || parcel.type == MessageType::kPlanPosition ||
-           parcel.type == MessageType::kPlanDepart;
+  const std::vector<Statement> statements = relay_->due(now);
+  const auto is_negotiation = [](const Statement& statement) {
+    return statement.type == MessageType::kRequests || statement.type == MessageType::kPlanPosition ||
+           statement.type == MessageType::kPlanDepart;
   };
   // Each of them fits into a message.
-  for (auto first = parcels.begin(); first != parcels.end();) {
+  for (auto first = statements.begin(); first != statements.end();) {
     size_t bytes = 0;
     auto end = first;
-    while (end != parcels.end() && (end == first || bytes + end->payload.size() < kMaxMessageBytes / 2))
+    while (end != statements.end() && (end == first || bytes + end->payload.size() < kMaxMessageBytes / 2))
       bytes += (end++)->payload.size();
     if (std::any_of(first, end, is_negotiation)) count(counters_.negotiation_messages);
-    send(hierarchy_.parent(), MessageType::kParcels, control::encode(std::span(first, end)));
+    send(hierarchy_.parent(), MessageType::kStatements, control::encode(std::span(first, end)));
     first = end;
   }
 }

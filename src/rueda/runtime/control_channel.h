@@ -31,14 +31,14 @@ class ControlChannel {
   // To the coordinator, which is another rank; perhaps together with equal messages, at the next send_due().
   void send_up(control::MessageType type, Bytes payload);
   // From the coordinator to one rank, which need not be its neighbour.
-  void send_letter(Rank to, control::MessageType type, Bytes payload);
+  void send_routed(Rank to, control::MessageType type, Bytes payload);
   // The same for messages about which tensors run, which are also counted separately.
   void send_negotiation_up(control::MessageType type, Bytes payload);
   void send_negotiation_below(control::MessageType type, Bytes payload);
 
   // ---- of a leader ----
   // What a child says to the coordinator. Fails if it is malformed.
-  Status pass_up(Rank child, control::Parcel parcel, Nanos now);
+  Status pass_up(Rank child, control::Statement statement, Nanos now);
   // Answers on their way to the ranks below.
   void saw(std::span<const control::Response> responses) {
     if (relay_) relay_->saw(responses);

@@ -214,7 +214,7 @@ void Engine::look_around(Nanos now) {
     counters_.meters->waited_for(one.rank, one.waited);
   for (const Rank rank : late) {
     if (rank != session_.me)
-      channel_.send_letter(rank, control::MessageType::kShowStacks, {});
+      channel_.send_routed(rank, control::MessageType::kShowStacks, {});
     else if (session_.show_stacks)
       session_.show_stacks();
   }

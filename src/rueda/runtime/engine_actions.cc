@@ -45,7 +45,7 @@ void EngineActions::carry_out(const FailureDetector::Ping& ping) {
 }
 
 void EngineActions::carry_out(const FailureDetector::Probe& probe) {
-  parts_.channel.send_letter(probe.of, control::MessageType::kProbe, control::encode_time(monotonic_now()));
+  parts_.channel.send_routed(probe.of, control::MessageType::kProbe, control::encode_time(monotonic_now()));
 }
 
 void EngineActions::carry_out(const FailureDetector::Answer& answer) {

@@ -10,7 +10,7 @@ namespace rueda::runtime {
 namespace {
 
 using control::MessageType;
-using control::Parcel;
+using control::Statement;
 
 // Those that a leader passes on as they are, before it takes them itself.
 bool is_for_all_below(MessageType type) {
@@ -60,31 +60,31 @@ Status Inbox::on_abort(Rank from, std::span<const std::byte> payload) {
 
 Status Inbox::handle_from_below(ControlMessage& message, Nanos now) {
   const Rank child = message.from;
-  if (message.type != MessageType::kParcels) {
+  if (message.type != MessageType::kStatements) {
     if (!control::rises(message.type)) return {Code::kInternal, "only rank 0 sends such messages."};
-    return handle_parcel(child, {.from = child, .type = message.type, .payload = std::move(message.payload)},
-                         now);
+    return handle_statement(
+        child, {.from = child, .type = message.type, .payload = std::move(message.payload)}, now);
   }
-  Result<std::vector<Parcel>> parcels = control::decode_parcels(message.payload);
-  if (!parcels.is_ok()) return parcels.status();
-  for (Parcel& parcel : parcels.value()) {
+  Result<std::vector<Statement>> statements = control::decode_statements(message.payload);
+  if (!statements.is_ok()) return statements.status();
+  for (Statement& statement : statements.value()) {
     if (parts_.shutdown.is_closed()) break;
-    if (!parts_.hierarchy.below(child).includes(parcel.from))
+    if (!parts_.hierarchy.below(child).includes(statement.from))
       return {Code::kInternal, "it speaks for ranks that are not below it."};
-    if (Status handled = handle_parcel(child, std::move(parcel), now); !handled.is_ok()) return handled;
+    if (Status handled = handle_statement(child, std::move(statement), now); !handled.is_ok()) return handled;
   }
   return Status::ok();
 }
 
-Status Inbox::handle_parcel(Rank child, Parcel parcel, Nanos now) {
-  return parts_.hierarchy.is_root() ? on_parcel(parcel, now)
-                                    : parts_.channel.pass_up(child, std::move(parcel), now);
+Status Inbox::handle_statement(Rank child, Statement statement, Nanos now) {
+  return parts_.hierarchy.is_root() ? on_statement(statement, now)
+                                    : parts_.channel.pass_up(child, std::move(statement), now);
 }
 
-Status Inbox::on_facts(const Parcel& parcel, Nanos now) {
-  const Result<control::Facts> facts = control::decode_facts(parcel.payload);
+Status Inbox::on_facts(const Statement& statement, Nanos now) {
+  const Result<control::Facts> facts = control::decode_facts(statement.payload);
   if (!facts.is_ok()) return facts.status();
-  for (const Rank from : parcel.from.ranks()) {
+  for (const Rank from : statement.from.ranks()) {
     parts_.failure_detector.heard(from, now);
     parts_.observer.heard(from, now);
     parts_.observer.on_facts(from, facts.value(), now);
@@ -92,26 +92,26 @@ Status Inbox::on_facts(const Parcel& parcel, Nanos now) {
   return Status::ok();
 }
 
-Status Inbox::on_parcel(const Parcel& parcel, Nanos now) {
-  switch (parcel.type) {
+Status Inbox::on_statement(const Statement& statement, Nanos now) {
+  switch (statement.type) {
     case MessageType::kFacts:
-      return on_facts(parcel, now);
+      return on_facts(statement, now);
     case MessageType::kAbort:
-      return on_abort(parcel.from.first(), parcel.payload);
+      return on_abort(statement.from.first(), statement.payload);
     case MessageType::kShutdown:
       parts_.actions.carry_out(
-          parts_.shutdown.on_shutdown(parcel.from.first(), parts_.actions.state_for_shutdown()));
+          parts_.shutdown.on_shutdown(statement.from.first(), parts_.actions.state_for_shutdown()));
       return Status::ok();
     case MessageType::kDone:
-      for (const Rank from : parcel.from.ranks()) parts_.actions.carry_out(parts_.shutdown.on_done(from));
+      for (const Rank from : statement.from.ranks()) parts_.actions.carry_out(parts_.shutdown.on_done(from));
       return Status::ok();
     case MessageType::kProbe: {
-      const Result<Nanos> sent = control::decode_time(parcel.payload);
-      if (sent.is_ok()) parts_.failure_detector.on_probe(parcel.from.first(), sent.value());
+      const Result<Nanos> sent = control::decode_time(statement.payload);
+      if (sent.is_ok()) parts_.failure_detector.on_probe(statement.from.first(), sent.value());
       return sent.is_ok() ? Status::ok() : sent.status();
     }
     default:
-      return parts_.negotiation.on_parcel(parcel, now, parts_.shutdown.is_running());
+      return parts_.negotiation.on_statement(statement, now, parts_.shutdown.is_running());
   }
 }
 
@@ -135,8 +135,8 @@ Status Inbox::handle_from_above(ControlMessage& message) {
     case MessageType::kStallReport:
       on_stall_report(message);
       return Status::ok();
-    case MessageType::kLetter:
-      return handle_letter(message);
+    case MessageType::kRouted:
+      return handle_routed(message);
     case MessageType::kShowStacks:
       if (parts_.session.show_stacks) parts_.session.show_stacks();
       return Status::ok();
@@ -157,11 +157,11 @@ void Inbox::on_stall_report(const ControlMessage& message) {
   parts_.recording.timeline().record(instant_span(SpanKind::kStall, text));
 }
 
-Status Inbox::handle_letter(const ControlMessage& message) {
-  Result<control::Letter> letter = control::decode_letter(message.payload, parts_.session.size());
-  if (!letter.is_ok()) return letter.status();
-  if (!parts_.hierarchy.is_below(letter.value().to, parts_.session.me)) return misdirected();
-  parts_.channel.send_letter(letter.value().to, letter.value().type, std::move(letter.value().payload));
+Status Inbox::handle_routed(const ControlMessage& message) {
+  Result<control::RoutedMessage> routed = control::decode_routed(message.payload, parts_.session.size());
+  if (!routed.is_ok()) return routed.status();
+  if (!parts_.hierarchy.is_below(routed.value().to, parts_.session.me)) return misdirected();
+  parts_.channel.send_routed(routed.value().to, routed.value().type, std::move(routed.value().payload));
   return Status::ok();
 }
 

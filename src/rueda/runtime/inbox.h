@@ -42,11 +42,11 @@ class Inbox {
  private:
   Status handle(ControlMessage& message, Nanos now);
   Status handle_from_below(ControlMessage& message, Nanos now);
-  Status handle_parcel(Rank child, control::Parcel parcel, Nanos now);
-  Status on_parcel(const control::Parcel& parcel, Nanos now);  // on the coordinator
-  Status on_facts(const control::Parcel& parcel, Nanos now);
+  Status handle_statement(Rank child, control::Statement statement, Nanos now);
+  Status on_statement(const control::Statement& statement, Nanos now);  // on the coordinator
+  Status on_facts(const control::Statement& statement, Nanos now);
   Status handle_from_above(ControlMessage& message);
-  Status handle_letter(const ControlMessage& message);
+  Status handle_routed(const ControlMessage& message);
   Status on_heartbeat(const ControlMessage& message, Nanos now);
   Status on_abort(Rank from, std::span<const std::byte> payload);
   void on_stall_report(const ControlMessage& message);

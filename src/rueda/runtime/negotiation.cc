@@ -207,24 +207,24 @@ bool Negotiation::run_plan(Nanos now) {
   return moved;
 }
 
-Status Negotiation::on_parcel(const control::Parcel& parcel, Nanos now, bool accepts_requests) {
+Status Negotiation::on_statement(const control::Statement& statement, Nanos now, bool accepts_requests) {
   using control::MessageType;
-  if (parcel.type == MessageType::kRequests) {
-    const Result<control::SharedSubmitted> submitted = reader_.read(parcel.payload);
+  if (statement.type == MessageType::kRequests) {
+    const Result<control::SharedSubmitted> submitted = reader_.read(statement.payload);
     if (!submitted.is_ok()) return submitted.status();
     if (!accepts_requests) return Status::ok();
-    rounds_->submitted(parcel.from, submitted.value().plans_begun, submitted.value().requests, now,
+    rounds_->submitted(statement.from, submitted.value().plans_begun, submitted.value().requests, now,
                        &parts_.trace);
     return Status::ok();
   }
-  const Result<control::PlanReport> news = control::decode_plan_news(parcel.payload);
+  const Result<control::PlanReport> news = control::decode_plan_news(statement.payload);
   if (!news.is_ok()) return news.status();
   control::PlanMaker& maker = plans_.planner().maker();
-  if (parcel.type == MessageType::kPlanDepart) {
+  if (statement.type == MessageType::kPlanDepart) {
     carry_out(maker.on_depart(news.value()));
     return Status::ok();
   }
-  for (const Rank from : parcel.from.ranks()) {
+  for (const Rank from : statement.from.ranks()) {
     Result<control::PlannerActions> actions = maker.on_position(from, news.value());
     if (!actions.is_ok()) return actions.status();
     carry_out(std::move(actions).value());

@@ -11,9 +11,9 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
-#include "rueda/control/parcel.h"
 #include "rueda/control/request_reader.h"
 #include "rueda/control/rounds.h"
+#include "rueda/control/statement.h"
 #include "rueda/runtime/control_channel.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/groups.h"
@@ -58,7 +58,7 @@ class Negotiation {
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // What ranks say about which tensors run; on rank 0. Fails if it must refuse that.
-  Status on_parcel(const control::Parcel& parcel, Nanos now, bool accepts_requests);
+  Status on_statement(const control::Statement& statement, Nanos now, bool accepts_requests);
   // What rank 0 says about it. Fails if this rank must refuse that.
   Status on_order(const ControlMessage& message);
   // This rank departs from the learned plan.

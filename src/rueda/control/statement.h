@@ -12,19 +12,19 @@
 
 namespace rueda::control {
 
-struct Parcel {
+struct Statement {
   RankSet from;  // each of them has sent this message
   MessageType type = MessageType::kRequests;
   Bytes payload;
 
-  bool operator==(const Parcel&) const = default;
+  bool operator==(const Statement&) const = default;
 };
 
-// Whether ranks send messages of this type to the coordinator, so that a parcel may have one.
+// Whether ranks send messages of this type to the coordinator, so that a statement may have one.
 bool rises(MessageType type);
 
-Bytes encode(std::span<const Parcel> parcels);
-// Refuses types that do not rise, and parcels of no rank.
-Result<std::vector<Parcel>> decode_parcels(std::span<const std::byte> payload);
+Bytes encode(std::span<const Statement> statements);
+// Refuses types that do not rise, and statements of no rank.
+Result<std::vector<Statement>> decode_statements(std::span<const std::byte> payload);
 
 }  // namespace rueda::control
