@@ -208,6 +208,18 @@ def test_doctor_tells_who_owns_the_folder(site: Site) -> None:
 # ---- make setup ----
 
 
+def test_what_set_up_does_not_know_is_refused_before_anything_is_installed() -> None:
+    unknown = subprocess.run(
+        [sys.executable, ROOT / "tools/setup_venv.py", "nonsense"], capture_output=True, text=True, timeout=90
+    )
+    assert unknown.returncode == 1 and "nothing or 'demo' is expected, not 'nonsense'" in unknown.stderr
+    base = Path(sys.base_prefix) / "bin" / "python3"
+    other = subprocess.run(
+        [base, ROOT / "tools/setup_venv.py", "demo"], capture_output=True, text=True, timeout=90
+    )
+    assert other.returncode == 1 and "would fill " in other.stderr
+
+
 def test_setup_takes_the_former_distribution_away_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
