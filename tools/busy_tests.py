@@ -31,7 +31,7 @@ from typing import Dict, Iterator, List
 from check_results import Tally, died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, end_all, run
-from run_tests import JOBS, build, raise_signal
+from run_tests import SHARED, build, raise_signal
 
 PART_LIMIT_S = 3 * 3600
 # Exit statuses of pytest.
@@ -101,9 +101,7 @@ def run_once(folder: Path, part: str, arguments: List[str], are_alone: bool, mor
             found.add(run_part([program, "--gtest_brief=1", *options], report))
     report = folder / f"{part}.pytest.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml")]
-    command += ["-m", "alone" if are_alone else "not alone", f"--junitxml={report}"]
-    if not are_alone:
-        command += ["-n", str(int(JOBS) + 1), "--dist", "loadscope"]  # as in run_tests.py
+    command += [*(["-m", "alone"] if are_alone else SHARED), f"--junitxml={report}"]
     found.add(run_part([*command, *more, *arguments], report))
     return found
 

@@ -90,7 +90,7 @@ class Suite:
             if not program.exists():
                 continue  # that has been counted
             attempt = Attempt(self, program, ".alone", ALONE + left_out).run()
-            if attempt.fault or died(attempt.report, attempt.status) or not attempt.is_empty():
+            if attempt.fault or attempt.died() or not attempt.is_empty():
                 attempt.count(tally, times=1)
 
 
@@ -154,6 +154,9 @@ class Attempt:
         if self.status != 0 or not self.is_empty():  # few programs have tests that must be alone
             print(f"  {self._label}{self._suffix}: {self._took_s:.1f} s", flush=True)
 
+    def died(self) -> bool:
+        return died(self.report, self.status)
+
     def is_empty(self) -> bool:
         """Whether it had no test to run."""
         found = read_report(self.report)
@@ -165,7 +168,7 @@ class Attempt:
             tally.failures.append(f"{self._label}{self._suffix}: could not be run")
             tally.details.append(self.fault)
             return
-        if self._refused and not died(self.report, self.status):
+        if self._refused and not self.died():
             name = f"{self._label}{self._suffix}: the program, without memory for its sanitizer"
             tally.flaky.append(name)
             tally.why_flaky[name] = self._refused
@@ -173,7 +176,7 @@ class Attempt:
         failures = len(tally.failures)
         findings = self._find_findings()
         # The last words of a program that died may be of a kind that tests expect of their children.
-        shown = self._find_written() if died(self.report, self.status) else findings
+        shown = self._find_written() if self.died() else findings
         tests = read_failures(self._file("log"))
         repeated = repeat(self.report, times, self._again)
         tally.add_report(self._label, self.report, self.status, repeated, tests)
@@ -189,7 +192,7 @@ class Attempt:
     def _again(self, failed: List[str], number: int) -> Path:
         suffix = f"{self._suffix}.repeated-{number}"
         attempt = Attempt(self._suite, self._program, suffix, ":".join(failed)).run()
-        if attempt.fault or died(attempt.report, attempt.status) or attempt._find_findings():
+        if attempt.fault or attempt.died() or attempt._find_findings():
             attempt.report.unlink(missing_ok=True)  # what it says counts for nothing
         return attempt.report
 
@@ -202,7 +205,7 @@ class Attempt:
 
     def _find_refused(self) -> List[Path]:
         """Of a program that a sanitizer has ended for want of memory: what that one wrote."""
-        if not died(self.report, self.status):
+        if not self.died():
             return []
         return [path for path in self._find_written() if REFUSED.search(path.read_text(errors="replace"))]
 

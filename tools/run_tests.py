@@ -181,9 +181,11 @@ def tsan(tally: Tally) -> None:
         TSAN.run(tally, python_is_done)
 
 
+# For pytest: as many processes as keep the cores busy, because tests often wait.
+SHARED = ["-n", str(int(JOBS) + 1), "--dist", "loadscope", "-m", "not alone"]
 PYTHON = PythonTests(
     BUILD / "pytest.xml",
-    ["-n", str(int(JOBS) + 1), "--dist", "loadscope", "-m", "not alone", *PYTHON_TESTS],
+    [*SHARED, *PYTHON_TESTS],
     limit_s=4500,
 )
 

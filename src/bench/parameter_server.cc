@@ -189,11 +189,10 @@ class ParameterServer final : public Exchange {
   const ServerPlan plan_;
   std::mutex mutex_;
   std::condition_variable_any has_work_, served_;
-  std::deque<Flight*> arrived_;  // guarded by mutex_, as are all members below
-  std::vector<std::unique_ptr<Flight>>
-      flights_;                               // [transfers]; those that come and go, by the server's thread
-  size_t ready_ = 0, pushed_ = 0, done_ = 0;  // transfers
-  int64_t label_ = 0, under_way_ = 0;         // elements
+  std::deque<Flight*> arrived_;                   // guarded by mutex_, as are all members below
+  std::vector<std::unique_ptr<Flight>> flights_;  // [transfers]; they come and go, by the server's thread
+  size_t ready_ = 0, pushed_ = 0, done_ = 0;      // transfers
+  int64_t label_ = 0, under_way_ = 0;             // elements
   Status failure_;
   std::jthread server_;  // the last member, so it is destroyed first
 };

@@ -9,8 +9,8 @@
 
 namespace rueda::bench {
 
-inline constexpr int64_t kMostOfServer = int64_t{1}
-                                         << 20;  // elements of a transfer of whole_transfers(): 4 MiB
+// Elements of a transfer of whole_transfers(): 4 MiB.
+inline constexpr int64_t kMostOfServer = int64_t{1} << 20;
 
 // A part of a tensor, and the server that owns it. In elements.
 struct Piece {
