@@ -31,7 +31,7 @@ from typing import Dict, Iterator, List
 from check_results import Tally, died, read_report
 from cpp_tests import ALONE
 from run_command import ROOT, describe_exit, end_all, run
-from run_tests import SHARED, build, raise_signal
+from run_tests import SHARED, build_release, put_this_python_in_path, raise_signal
 
 PART_LIMIT_S = 3 * 3600
 # Exit statuses of pytest.
@@ -161,8 +161,12 @@ def run_as_told() -> int:
         parser.error(f"--out {options.out} would be deleted and is not of an earlier call; name a new folder")
     shutil.rmtree(options.out, ignore_errors=True)
     os.environ["RUEDA_TEST_THOROUGH"] = "1"  # tests/conftest.py
-    if not arguments and not build(Tally(), "release", ["rueda_tests"]):
-        parser.error("the C++ tests cannot be built: build/logs/build-release.log")
+    put_this_python_in_path()
+    if not arguments:
+        built = Tally()
+        build_release(built)
+        if built.failures:
+            parser.error("\n".join([*built.failures, *built.details]))
     everything: Dict[int, Outcome] = {}
     print("| run | passed | failed | flaky | seconds |\n|---|---|---|---|---|", flush=True)
     for number in range(1, options.runs + 1):

@@ -313,6 +313,11 @@ class Lanes:
                     lane.join(max(0.0, end - time.monotonic()))
 
 
+def put_this_python_in_path() -> None:
+    """So that its programs are found: cmake, ruff, rueda."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
 def run_all(lanes: Lanes, wanted: List[str]) -> None:
     if {"cpp", "python"} & set(wanted):
         lanes.run(Lane({"release": build_release}))
@@ -346,7 +351,7 @@ def main() -> int:
         # In those of the command few threads run, and in those of the launcher none.
         TSAN.programs_left_out = (*ONE_THREAD, *COMMAND, *tests_of("launch"))
     BUILD.mkdir(exist_ok=True)
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    put_this_python_in_path()
     begin = time.monotonic()
     lanes = Lanes()
     try:
