@@ -34,7 +34,9 @@ def read_report(report: Path) -> Report:
         return Report(is_whole=False)
     for case in cases:
         # Where several processes share the tests, a name ends in the group that stayed together.
-        name = f"{case.get('classname')}.{re.sub('@[^]]*$', '', case.get('name') or '')}"
+        name = re.sub("@[^]]*$", "", case.get("name") or "")
+        if (group := case.get("classname")) is not None:
+            name = f"{group}.{name}"
         found.seconds[name] = float(case.get("time") or 0)
         skipped = case.find("skipped")
         failures = [part for part in case if part.tag in ("failure", "error")]

@@ -1,7 +1,7 @@
 """Files of Debian's packages without installing them: of another architecture, or of a newer release.
 
 The archive is the one this machine's apt uses. apt's lists for it are kept apart from the system's. Packages
-are unpacked in ~/.cache/rueda (or $RUEDA_CACHE), once.
+are unpacked in ~/.cache/rueda (cache() below), once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ LISTS_LAST_S = 3600.0
 
 
 def cache() -> Path:
-    """The folder that outlives a clone."""
-    given = os.environ.get("RUEDA_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "rueda"
+    """The folder that outlives a clone: $RUEDA_CACHE, or where $XDG_CACHE_HOME says, or ~/.cache/rueda."""
+    if given := os.environ.get("RUEDA_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rueda"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Zig's clang (PyPI: ziglang) brings the headers and symbol versions of every glib
 library. Header-only libraries come from this machine's Debian packages, and the static libcrypto and libyaml
 from Debian's archive (debian_files.py).
 
-The compiler is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is missing.
+The compiler is kept in ~/.cache/rueda (debian_files.cache()) and made again if it is missing.
 """
 
 from __future__ import annotations

@@ -117,4 +117,6 @@ def describe_exit(status: int) -> str:
         return "ran past its time limit and was killed"
     if status < 0:
         return f"killed by signal {signal.Signals(-status).name}"
+    if status == 0:
+        return "ended without a whole report"
     return f"ended with exit status {status} although no test failed"

@@ -49,8 +49,16 @@ setup_apt() {
   need_required=$(missing "$required")
   need_optional=$(missing "$optional")
   # An optional package that could not be had is not asked for again until the list changes.
-  local given_up=build/.setup-optional-given-up
-  if [ -f "$given_up" ] && [ "$(cat "$given_up")" = "$(sha256sum <tools/apt-packages.txt)" ]; then need_optional=; fi
+  local given_up=build/.setup-optional-given-up list kept=
+  list=$(sha256sum <tools/apt-packages.txt)
+  if [ -f "$given_up" ] && [ "$(head -n 1 "$given_up")" = "$list" ]; then
+    for package in $need_optional; do
+      grep -qxF "$package" "$given_up" || kept+="$package "
+    done
+    need_optional=$kept
+  else
+    rm -f "$given_up"
+  fi
   [ -n "$need_required$need_optional" ] || return 0
   if ! command -v apt-get >/dev/null || ! can_be_root; then
     [ -n "$need_required" ] || return 0
@@ -73,7 +81,8 @@ setup_apt() {
   for package in $need_optional; do
     apt_install "$package" || {
       say "$package could not be installed; what needs it will be skipped"
-      sha256sum <tools/apt-packages.txt >"$given_up"
+      [ -f "$given_up" ] || printf '%s\n' "$list" >"$given_up"
+      printf '%s\n' "$package" >>"$given_up"
     }
   done
 }
@@ -83,7 +92,7 @@ if [ "$wanted" = apt ]; then exit 0; fi
 
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || { say "no $python; set PYTHON to a Python 3.10 or newer"; exit 1; }
-if [ ! -x .venv/bin/python ]; then
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then  # also one that was interrupted
   say "creating .venv with $("$python" --version)"
   "$python" -m venv .venv
 fi

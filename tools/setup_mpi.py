@@ -1,12 +1,11 @@
 """Third part of tools/setup.sh: MPI libraries for the tests, from PyPI. Run with .venv/bin/python.
 
-Each package of tools/requirements-mpi.txt gets a folder of its own in ~/.cache/rueda/mpi (or below
-XDG_CACHE_HOME), which all clones share. A package that cannot be had is only reported; its tests are skipped.
+Each package of tools/requirements-mpi.txt gets a folder of its own in the folder mpi of debian_files.cache(),
+which all clones share. A package that cannot be had is only reported; its tests are skipped.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,13 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Iterator, Tuple
 
+from debian_files import cache
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def cache() -> Path:
-    """Where the packages are, one folder each."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "rueda" / "mpi"
 
 
 def packages() -> Iterator[Tuple[str, str]]:
@@ -33,7 +28,7 @@ def packages() -> Iterator[Tuple[str, str]]:
 
 def folder_of(name: str) -> Path:
     """Where this package is, or would be."""
-    return cache() / f"{name}-{dict(packages())[name]}"
+    return cache() / "mpi" / f"{name}-{dict(packages())[name]}"
 
 
 def install(name: str, version: str) -> None:

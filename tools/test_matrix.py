@@ -1,10 +1,10 @@
 """Runs the front ends' tests over several versions of frameworks, Spark and Ray, for ``make test-matrix``.
 
-Each environment is its own venv under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), which is made
-once and kept. A cell is one environment with some suites. ``--only 'WORD;WORD'`` runs the cells whose label
-is or contains a word, ``--list`` shows them, and ``--prepare`` only makes the environments. The last
-outcomes of all cells are printed as a table and written to build/matrix.md. The exit status is 1 if a cell
-of this run failed.
+Each environment is its own venv in ~/.cache/rueda/matrix (debian_files.cache()), which is made once and
+kept. A cell is one environment with some suites. ``--only 'WORD;WORD'`` runs the cells whose label is or
+contains a word, ``--list`` shows them, and ``--prepare`` only makes the environments. The last outcomes of
+all cells are printed as a table and written to build/matrix.md. The exit status is 1 if a cell of this run
+failed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
+import check_results
 import run_command
+from debian_files import cache
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -102,15 +103,10 @@ QUIET = {
 # ---- environments ----
 
 
-def cache() -> Path:
-    given = os.environ.get("RUEDA_MATRIX_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "rueda" / "matrix"
-
-
 def environment_folder(packages: Sequence[str]) -> Path:
     """The folder of the venv for these packages. Each set of pinned versions has its own."""
     key = hashlib.sha256(json.dumps([sys.version, *sorted(packages), *TOOLS]).encode()).hexdigest()[:8]
-    return cache() / f"{re.sub('[^a-z0-9.]+', '-', packages[0].lower())}-{key}"
+    return cache() / "matrix" / f"{re.sub('[^a-z0-9.]+', '-', packages[0].lower())}-{key}"
 
 
 def make_environment(packages: Sequence[str]) -> str:
@@ -163,17 +159,12 @@ class Outcome:
 
 
 def read_report(outcome: Outcome, report: Path, status: int) -> None:
-    """Adds a JUnit report. A run that failed without a failed test counts as a failure, too."""
-    if report.exists():
-        for case in ElementTree.parse(report).getroot().iter("testcase"):
-            skipped = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
-                outcome.failed.append(str(case.get("name")))
-            elif skipped is not None:
-                outcome.skipped[" ".join((skipped.get("message") or "no reason given").split())] += 1
-            else:
-                outcome.passed += 1
-    if status != 0 and not outcome.failed:
+    """Adds a JUnit report. A run that died counts as a failure, too."""
+    found = check_results.read_report(report)
+    outcome.passed += len(found.passed)
+    outcome.failed += found.failed
+    outcome.skipped.update(reason for _, reason in found.skipped)
+    if check_results.died(report, status):
         outcome.why = run_command.describe_exit(status)
     elif outcome.passed == 0 and not outcome.failed:
         outcome.why = "no test ran"

@@ -23,6 +23,7 @@ namespace {
 constexpr const char* kHelp = R"(rueda: data-parallel training
 
   rueda run -np 4 python train.py    start a command as several ranks, here or through ssh
+  rueda agent --join URL             offer this host to an elastic job that accepts agents
   rueda preflight -H a:8,b:8         check the hosts of a job and the links between them, before it starts
   rueda bench allreduce -np 2        measure this machine; rueda bench --help says what else
   rueda status                       show what running jobs do, and which rank waits for which

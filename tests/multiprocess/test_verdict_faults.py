@@ -261,7 +261,7 @@ SIDE_BY_SIDE = 8
 WORLD_S = 4.0
 CLEAN_TIMES = {"RUEDA_VERDICT_SECONDS": "3"}
 CLEAN = f"""
-for _ in range({RUNS // SIDE_BY_SIDE}):
+for _ in range({max(1, -(-RUNS // SIDE_BY_SIDE))}):
     hvd.init()
     end = time.monotonic() + {WORLD_S}
     goes_on = True

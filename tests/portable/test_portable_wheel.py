@@ -13,6 +13,10 @@ from typing import List
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import debian_files
+
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 WHEEL = os.environ.get("RUEDA_PORTABLE_WHEEL", "")
 pytestmark = pytest.mark.skipif(not WHEEL, reason="RUEDA_PORTABLE_WHEEL names no wheel (make wheels)")
@@ -91,10 +95,8 @@ def test_what_is_linked_is_listed_with_its_licence(unpacked):
     names = {component["name"] for component in listing["components"]}
     assert "openssl" in names and "libc++ (of Zig)" in names and "libstdc++" not in names
     (openssl,) = [one for one in listing["components"] if one["name"] == "openssl"]
-    cache = Path(os.environ.get("RUEDA_CACHE") or Path.home() / ".cache" / "rueda")
-    headers = cache.glob(
-        "debian/*/libssl-dev/usr/include/openssl/opensslv.h"
-    )  # of what is linked, not this machine's
+    # Of what is linked, not this machine's.
+    headers = debian_files.cache().glob("debian/*/libssl-dev/usr/include/openssl/opensslv.h")
     assert any(f'"{openssl["version"]}"' in header.read_text() for header in headers), openssl
     assert (info / "licenses" / "LICENSE").exists()
     for name in names:

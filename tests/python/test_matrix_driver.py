@@ -56,7 +56,7 @@ def test_an_environment_that_cannot_be_made_fails_its_cell(tmp_path, monkeypatch
         text = "" if "venv" in command else "ERROR: No matching distribution found for jax==0.0.1\n"
         return subprocess.CompletedProcess(command, 1 if text else 0, "", text)
 
-    monkeypatch.setenv("RUEDA_MATRIX_CACHE", str(tmp_path))
+    monkeypatch.setenv("RUEDA_CACHE", str(tmp_path))
     monkeypatch.setattr(driver.subprocess, "run", refuse)
     outcome = driver.run_cell(CELL, 0, "/nowhere/librueda.so")
     assert not outcome.is_ok and "No matching distribution found for jax==0.0.1" in outcome.row()
