@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/base/limits.h"
 #include "rueda/store/entries.h"
 #include "rueda/store/store.h"
@@ -17,8 +18,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr Nanos kPatience = 20 * kSecond;
 
 // One store; client() opens another handle to it, to be used by one thread.
 class Site {
@@ -53,8 +52,7 @@ class TcpSiteForTests final : public Site {
  public:
   Store& client() override {
     return *clients_.emplace_back(
-        open_tcp_store("127.0.0.1", server_->port(), "job", secret_, "1.0", Deadline::after(kPatience))
-            .value());
+        open_tcp_store("127.0.0.1", server_->port(), "job", secret_, "1.0", soon()).value());
   }
 
  private:
@@ -69,7 +67,7 @@ class RelaySite final : public Site {
   Store& client() override {
     HandshakeOutcome refused{};
     const TcpSite site{"127.0.0.1", server_->port(), "job", secret_, "1.0"};
-    clients_.push_back(dial_store_of_host(site, Deadline::after(kPatience), refused).value());
+    clients_.push_back(dial_store_of_host(site, soon(), refused).value());
     return *clients_.back();
   }
 
@@ -83,7 +81,6 @@ using MakeSite = std::unique_ptr<Site> (*)();
 
 class StoreConformance : public ::testing::TestWithParam<std::pair<const char*, MakeSite>> {
  protected:
-  static Deadline soon() { return Deadline::after(kPatience); }
   static Deadline now() { return Deadline::after(30 * kMillisecond); }
   std::unique_ptr<Site> site_ = GetParam().second();
 };
@@ -219,16 +216,15 @@ TEST_P(StoreConformance, adds_of_many_clients_are_atomic) {
 TEST_P(StoreConformance, compare_and_set_changes_only_what_is_expected) {
   Store& store = site_->client();
   const auto compare_and_set = [&](const char* expected, const char* value) {
-    return store.compare_and_set("key", expected, value, Deadline::after(kPatience)).value();
+    return store.compare_and_set("key", expected, value, soon()).value();
   };
   EXPECT_EQ(compare_and_set("x", "a"), "") << "an absent key counts as empty";
   EXPECT_EQ(compare_and_set("", "a"), "a");
   EXPECT_EQ(compare_and_set("", "b"), "a");
   EXPECT_EQ(compare_and_set("a", "b"), "b");
-  EXPECT_EQ(store.get("key", Deadline::after(kPatience)).value(), "b");
+  EXPECT_EQ(store.get("key", soon()).value(), "b");
   const std::string large(kMaxStoreValueBytes, 'x');
-  EXPECT_EQ(store.compare_and_set("key", large, "b", Deadline::after(kPatience)).status().code,
-            Code::kInvalidArgument);
+  EXPECT_EQ(store.compare_and_set("key", large, "b", soon()).status().code, Code::kInvalidArgument);
 }
 
 TEST_P(StoreConformance, of_rivals_that_compare_and_set_one_wins_and_all_learn_who) {
@@ -240,9 +236,7 @@ TEST_P(StoreConformance, of_rivals_that_compare_and_set_one_wins_and_all_learn_w
     std::vector<std::jthread> rivals;
     for (size_t i = 0; i < kRivals; ++i)
       rivals.emplace_back([&, i] {
-        seen[i] = clients[i]
-                      ->compare_and_set("view", "", "of " + std::to_string(i), Deadline::after(kPatience))
-                      .value();
+        seen[i] = clients[i]->compare_and_set("view", "", "of " + std::to_string(i), soon()).value();
       });
   }
   for (const std::string& one : seen) EXPECT_EQ(one, seen[0]);
@@ -253,8 +247,8 @@ TEST_P(StoreConformance, compare_and_set_wakes_who_waits_for_the_key) {
   Store& other = site_->client();
   Result<std::string> got = Status(Code::kInternal, "not asked");
   {
-    std::jthread waiting([&] { got = other.get("view", Deadline::after(kPatience)); });
-    ASSERT_TRUE(site_->client().compare_and_set("view", "", "2", Deadline::after(kPatience)).is_ok());
+    std::jthread waiting([&] { got = other.get("view", soon()); });
+    ASSERT_TRUE(site_->client().compare_and_set("view", "", "2", soon()).is_ok());
   }
   EXPECT_EQ(got.value(), "2");
 }

@@ -191,7 +191,7 @@ def test_a_minority_says_so_and_ends_while_the_majority_goes_on(job):
     """Hosts by name alone, so no process may end another, and one that is stopped looks like one that is cut
     off."""
     actions = {**stopped("r1", 5), **stopped("r2", 5)}
-    run = job(3, actions=actions, hosts=["a", "b", "c"], env={"RUEDA_PEER_TIMEOUT_SECONDS": "2"})
+    run = job(3, actions=actions, hosts=["a", "b", "c"], env={"RUEDA_PEER_TIMEOUT_SECONDS": "4"})
     assert run[0].finish() == 75, run.text()
     assert REFUSED in run[0].all("refused")[0]["text"], run.text()
     assert "only 1 of the 3 members of view 1" in run[0].all("refused")[0]["text"]
@@ -210,7 +210,7 @@ def test_two_hosts_cannot_tell_a_death_from_a_cut_so_neither_goes_on_alone(job):
 
 
 def test_a_neighbour_that_says_nothing_is_ended_before_the_others_go_on(job):
-    run = job(3, actions=stopped("r1", 5), env={"RUEDA_PEER_TIMEOUT_SECONDS": "2"})
+    run = job(3, actions=stopped("r1", 5), env={"RUEDA_PEER_TIMEOUT_SECONDS": "4"})
     assert [run[0].finish(), run[2].finish()] == [0, 0], run.text()
     assert run[1].finish() == -signal.SIGKILL
     assert_exact([run[0], run[2]])

@@ -18,7 +18,7 @@ __all__ = ["make_jobs"]  # the fixture `jobs`
 
 # Shorter than the default, so that the test is short, and longer than a rank waits for a core. What a judge
 # says after which time, control_judge_test claims.
-TIMES = {"RUEDA_VERDICT_SECONDS": "2", "RUEDA_CHECK_NUMBERS": "1"}
+TIMES = {"RUEDA_VERDICT_SECONDS": "4", "RUEDA_CHECK_NUMBERS": "1"}
 AT_ONCE = 4  # jobs, of three ranks each
 
 # Every rank trains until the fault; `fault()` is what the victim does then.
@@ -206,7 +206,7 @@ def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Job
 
 LATE_IN_EACH_STEP = """
     for _ in range(4):
-        if is_victim: time.sleep(3.5)
+        if is_victim: time.sleep(6.5)
         step()
 """
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../soon.h"
 #include "rueda/members/own_words.h"
 
 namespace rueda::members::peers_test {
@@ -31,8 +32,7 @@ class Peers : public testing::Test {
     world.job = "job";
     world.url = "tcp://127.0.0.1:20000";  // of rank 0: this one serves at the next port that is free
     world.secret_file = (folder_ / "secret").string();
-    Result<std::unique_ptr<MemberStore>> made =
-        MemberStore::open(world, "", false, Deadline::after(20 * kSecond));
+    Result<std::unique_ptr<MemberStore>> made = MemberStore::open(world, "", false, soon());
     EXPECT_TRUE(made.is_ok()) << made.status().why;
     return made.is_ok() ? std::move(made).value() : nullptr;
   }

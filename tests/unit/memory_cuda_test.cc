@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "../soon.h"
 #include "fixture.h"
 #include "rueda/memory/cuda/deferred_frees.h"
 #include "rueda/memory/cuda/kernels.h"
@@ -205,8 +206,7 @@ TEST_F(CudaStream, that_never_ends_keeps_nobody_who_frees_memory) {
   EXPECT_EQ(cuda_test::device_bytes(), before + 2000);
   is_free = true;
   is_free.notify_all();
-  for (const Deadline deadline = Deadline::after(20 * kSecond);
-       cuda_test::device_bytes() != before && !deadline.is_past();)
+  for (const Deadline deadline = soon(); cuda_test::device_bytes() != before && !deadline.is_past();)
     std::this_thread::yield();
   EXPECT_EQ(cuda_test::device_bytes(), before);
 }
@@ -216,7 +216,7 @@ TEST_F(CudaStream, frees_nothing_while_collectives_run_unless_memory_is_short) {
   const size_t before = cuda_test::device_bytes();
   std::atomic<bool> is_busy{true};
   const auto has = [&](size_t bytes) {
-    const Deadline deadline = Deadline::after(20 * kSecond);
+    const Deadline deadline = soon();
     while (cuda_test::device_bytes() != before + bytes && !deadline.is_past()) std::this_thread::yield();
     return cuda_test::device_bytes() == before + bytes;
   };
@@ -272,8 +272,7 @@ TEST_F(CudaStream, reports_a_failure_of_the_device_with_its_name) {
   const auto event = Event::create(one).value();
   ASSERT_TRUE(stream->record(*event).is_ok());
   std::optional<Status> outcome;
-  for (const Deadline deadline = Deadline::after(20 * kSecond); !outcome && !deadline.is_past();)
-    outcome = event->outcome();
+  for (const Deadline deadline = soon(); !outcome && !deadline.is_past();) outcome = event->outcome();
   ASSERT_TRUE(outcome.has_value());
   EXPECT_THAT(outcome->why, AllOf(HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"), HasSubstr("device 0")));
 }

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/base/check.h"
 #include "rueda/base/unique_fd.h"
 
@@ -180,7 +181,7 @@ TEST(NativeStacks, a_thread_that_sleeps_in_the_kernel_shows_its_frames_and_goes_
   std::vector<NativeStack> stacks;
   const NativeStack* found = nullptr;
   const auto is_there = [&] {
-    stacks = capture_native(Deadline::after(20 * kSecond), Caller::kLeftOut);
+    stacks = capture_native(soon(), Caller::kLeftOut);
     found = find(stacks, sleeper.tid());
     return found != nullptr && std::ranges::any_of(found->frames, [](const NativeFrame& frame) {
              return frame.function.ends_with("read");
@@ -200,7 +201,7 @@ TEST(NativeStacks, a_thread_that_sleeps_in_the_kernel_shows_its_frames_and_goes_
 
 TEST(NativeStacks, a_thread_that_blocks_signals_is_named_and_costs_no_wait) {
   const Sleeper sleeper(wait_in_kernel, true);
-  const std::vector<NativeStack> stacks = capture_native(Deadline::after(20 * kSecond), Caller::kLeftOut);
+  const std::vector<NativeStack> stacks = capture_native(soon(), Caller::kLeftOut);
   const NativeStack* const found = find(stacks, sleeper.tid());
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->missing, "it blocks signals");
@@ -216,7 +217,7 @@ TEST(NativeStacks, a_thread_of_ours_can_admit_the_signal) {
   const NativeStack* found = nullptr;
   std::vector<NativeStack> stacks;
   for (int tries = 0; tries < 1'000 && (found == nullptr || !found->missing.empty()); ++tries) {
-    stacks = capture_native(Deadline::after(20 * kSecond), Caller::kLeftOut);
+    stacks = capture_native(soon(), Caller::kLeftOut);
     found = find(stacks, sleeper.tid());
     ASSERT_NE(found, nullptr);
     if (!found->missing.empty()) usleep(1'000);  // it has not come so far yet
@@ -225,7 +226,7 @@ TEST(NativeStacks, a_thread_of_ours_can_admit_the_signal) {
 }
 
 TEST(NativeStacks, the_caller_is_included_on_request) {
-  const std::vector<NativeStack> stacks = capture_native(Deadline::after(20 * kSecond), Caller::kIncluded);
+  const std::vector<NativeStack> stacks = capture_native(soon(), Caller::kIncluded);
   const NativeStack* const found = find(stacks, static_cast<int>(syscall(SYS_gettid)));
   ASSERT_NE(found, nullptr);
   EXPECT_THAT(found->frames, Not(IsEmpty()));

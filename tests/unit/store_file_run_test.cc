@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/base/process.h"
 #include "rueda/store/file_run.h"
 
@@ -22,7 +23,6 @@ class StoreFileRun : public testing::Test {
   }
   ~StoreFileRun() override { std::filesystem::remove_all(root_); }
 
-  static Deadline soon() { return Deadline::after(30 * kSecond); }
   static Deadline short_wait() { return Deadline::after(100 * kMillisecond); }
 
   std::string root_;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/store/job_id.h"
 #include "rueda/store/store_url.h"
 #include "rueda/store/world.h"
@@ -18,8 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Method = World::Method;
-
-Deadline soon() { return Deadline::after(30 * kSecond); }
 
 enum class Meeting { kUrl, kSeed };
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/entries.h"
 #include "rueda/store/hex.h"
@@ -27,8 +28,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint16_t kNext = kStoreProtocol + 1;
-
-Deadline soon() { return Deadline::after(30 * kSecond); }
 
 TEST(OtherBuild, the_sentence_names_both_sides_and_what_to_do) {
   const SpokenVersion mine{.release = "1.0", .protocol = 3}, other{.release = "1.0", .protocol = 2};

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "../soon.h"
 #include "rueda/store/launcher_space.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/world.h"
@@ -22,8 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-Deadline soon() { return Deadline::after(20 * kSecond); }
 
 // Serves one rank until it hangs up. An empty answer means silence.
 class Manager {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/store/entries.h"
 #include "rueda/store/host_relay.h"
 #include "rueda/store/relay_frame.h"
@@ -20,8 +21,6 @@ namespace rueda::store::relay_test {
 namespace {
 
 using ::testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(20 * kSecond); }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 

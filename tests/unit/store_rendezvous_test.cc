@@ -13,6 +13,7 @@
 #include <string_view>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/store/address.h"
 #include "rueda/store/file_run.h"
 #include "rueda/store/job_id.h"
@@ -27,7 +28,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Method = World::Method;
 
-Deadline soon() { return Deadline::after(20 * kSecond); }
 Deadline short_wait() { return Deadline::after(100 * kMillisecond); }
 
 class StoreRendezvous : public ::testing::Test {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/base/sleep.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/messages.h"
@@ -19,8 +20,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-Deadline soon() { return Deadline::after(20 * kSecond); }
 
 TEST(StoreEnded, is_read_as_it_was_written_and_anything_else_is_nothing) {
   const auto ended = parse_ended(format_ended({.size = 3, .rank = 1, .how = "rank 1 on b exited", .pid = 7}));

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <thread>
 
+#include "../soon.h"
+
 namespace rueda::trace::recorder_test {
 namespace {
 
@@ -130,7 +132,7 @@ TEST_F(RecorderTest, a_process_killed_at_any_moment_leaves_whole_records) {
       if (!recorder.start_file(file, false).is_ok()) _exit(1);
       for (uint64_t i = 1;; ++i) recorder.record(call(i, monotonic_now()));
     }
-    const Deadline deadline = Deadline::after(20 * kSecond);
+    const Deadline deadline = soon();
     std::error_code none;
     const auto size = static_cast<uintmax_t>(kill_at) * 10'000;
     while (!deadline.is_past() &&
@@ -191,7 +193,7 @@ TEST_F(RecorderTest, a_full_disk_is_counted_in_the_file_and_ends_nothing) {
   recorder.keep(1u << 20);
   begin(recorder);
   EXPECT_TRUE(recorder.start_file(path(), false).is_ok());
-  const Deadline deadline = Deadline::after(20 * kSecond);
+  const Deadline deadline = soon();
   int64_t made = 0;
   const auto record = [&] { recorder.record(call(static_cast<uint64_t>(++made), monotonic_now())); };
   while (recorder.dropped() == 0 && !deadline.is_past()) record();

@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "../soon.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/trace/chrome_format.h"
 #include "rueda/trace/record_file.h"
@@ -340,7 +341,7 @@ TEST_F(TimelineTest, a_job_killed_at_any_moment_leaves_a_readable_file) {
     }
     // Killed once the file has reached a random size: a condition, not a time.
     const auto size = static_cast<uintmax_t>(random() % 200'000 + 2'000);
-    const Deadline deadline = Deadline::after(20 * kSecond);
+    const Deadline deadline = soon();
     std::error_code none;
     while (!deadline.is_past()) {
       const auto now = std::filesystem::file_size(file, none);

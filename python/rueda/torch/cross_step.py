@@ -47,6 +47,12 @@ class OutstandingUpdate:
     when_settled: Callable[[], None]
     group: int = 0  # of the optimizer
 
+    def wait(self) -> None:
+        """Until grad is reduced. Raises what the reduction raises."""
+        if self.reduction is not None:
+            settle(self.reduction)
+            self.reduction = None
+
 
 def _nothing(*_: Any) -> None:
     """Replaces a hook in a copy of its module."""
@@ -230,7 +236,7 @@ class CrossStep:
         updates = [self._updates[parameter] for parameter in parameters]
         try:
             for update in updates:
-                self._await(update)
+                update.wait()
         except KeyboardInterrupt:
             raise  # still outstanding
         except BaseException:
@@ -248,16 +254,11 @@ class CrossStep:
         self._updates.clear()
         forget(self)
 
-    def _await(self, update: OutstandingUpdate) -> None:
-        if update.reduction is not None:
-            settle(update.reduction)
-            update.reduction = None
-
     def abandon(self) -> None:
         """Waits for every reduction, whether it fails or not, and forgets the updates."""
         for update in self._updates.values():
             with suppress(Exception):  # the first failure is reported
-                self._await(update)
+                update.wait()
             update.when_settled()
         self._forget()
 

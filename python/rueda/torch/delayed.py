@@ -28,7 +28,7 @@ from rueda.torch.cross_step import OutstandingUpdate, before_change, finish_all,
 from rueda.torch.local_steps import LocalStepsMixin, Rhythm, check_rhythm
 from rueda.torch.naming import name_parameters
 from rueda.torch.optimizer import DistributedMixin, make_reducer, rewrap
-from rueda.torch.pending_gradients import Settings, settle
+from rueda.torch.pending_gradients import Settings
 from rueda.torch.sharding import place_in
 
 DELAYED = "delayed"  # the key in state_dict() of tensors by the number of the parameter
@@ -68,7 +68,7 @@ class _UnderWay:
         """Waits for all of them. Raises HorovodInternalError when one failed; the others are lost as well."""
         try:
             for update in self._updates:
-                self._await(update)
+                update.wait()
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
@@ -89,16 +89,10 @@ class _UnderWay:
         """Waits for all of them, whether they fail or not, and forgets them."""
         for update in self._updates:
             with suppress(Exception):
-                self._await(update)
+                update.wait()
             update.when_settled()
         self._updates, self.arrived = [], {}
         forget(self)
-
-    @staticmethod
-    def _await(update: OutstandingUpdate) -> None:
-        if update.reduction is not None:
-            settle(update.reduction)
-            update.reduction = None
 
 
 class _Copies:
