@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLineElements = 16;  // 64 bytes of float32
 
-class Allreduces final : public Exchange {
+class Allreduces final : public GradientExchange {
  public:
   Allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire)
       : rank_(rank), gradients_(gradients), wire_(wire) {}
@@ -133,7 +133,7 @@ Result<bool> CrossStep::finish(size_t index) {
 
 bool CrossStep::hold_sum(int64_t step) const { return sums_.hold_sum(rank_->size(), shift_of(step)); }
 
-std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire) {
+std::unique_ptr<GradientExchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire) {
   return std::make_unique<Allreduces>(rank, gradients, wire);
 }
 

@@ -32,14 +32,14 @@ class Gradients {
 };
 
 // Sums gradients in place. begin() each tensor in order, then finish(). One thread.
-class Exchange {
+class GradientExchange {
  public:
-  virtual ~Exchange() = default;
+  virtual ~GradientExchange() = default;
   // label becomes part of the names. If it is the same again, the engine can use its learned plan.
   virtual Status begin(size_t index, int64_t label) = 0;
   virtual Status finish() = 0;
 };
-std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire);
+std::unique_ptr<GradientExchange> make_allreduces(Rank& rank, const Gradients& gradients, rueda_wire wire);
 
 // Parameter servers: what travels, and how much of it at once.
 struct ServerPlan {
@@ -52,7 +52,8 @@ struct ServerPlan {
     return static_cast<int>(int64_t{server} * ranks / servers);
   }
 };
-std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients, ServerPlan plan);
+std::unique_ptr<GradientExchange> make_parameter_server(Rank& rank, const Gradients& gradients,
+                                                        ServerPlan plan);
 
 // Sums gradients while the forward pass of the next step runs. It works out of place, so that the values need
 // no refilling, and in parts, first those that the forward pass needs first. One thread.

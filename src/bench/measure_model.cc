@@ -30,7 +30,7 @@ std::string wire_of(const Context& context) {
   return context.request.wire.empty() ? context.rank.default_wire() : context.request.wire;
 }
 
-std::unique_ptr<Exchange> allreduces_of(const Context& context, const Gradients& gradients) {
+std::unique_ptr<GradientExchange> allreduces_of(const Context& context, const Gradients& gradients) {
   return make_allreduces(context.rank, gradients,
                          Rank::find_wire(context.request.wire).value_or(RUEDA_WIRE_DEFAULT));
 }
@@ -68,7 +68,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
   if (!is_made.value())
     return {Code::kUnavailable, "another rank could not allocate memory for the gradients"};
   const Gradients& gradients = made.value();
-  const std::unique_ptr<Exchange> exchange = allreduces_of(context, gradients);
+  const std::unique_ptr<GradientExchange> exchange = allreduces_of(context, gradients);
   const bool is_new_each_time = context.job.mode == "fused";
   Times times;
   const auto once = [&](int64_t iteration) {
@@ -257,8 +257,8 @@ Result<ServerPlan> server_plan(const Context& context, const Model& model, doubl
                     .servers = servers};
 }
 
-Result<std::unique_ptr<Exchange>> make_exchange(const Context& context, const Model& model,
-                                                const Gradients& gradients) {
+Result<std::unique_ptr<GradientExchange>> make_exchange(const Context& context, const Model& model,
+                                                        const Gradients& gradients) {
   if (context.job.strategy != "parameter-server") return allreduces_of(context, gradients);
   Result<ServerPlan> plan = server_plan(context, model, link_ms_per_byte(context));
   if (!plan.is_ok()) return plan.status();
@@ -266,7 +266,7 @@ Result<std::unique_ptr<Exchange>> make_exchange(const Context& context, const Mo
 }
 
 struct Exchanged {
-  Exchange& gradients;
+  GradientExchange& gradients;
   Exchanges& others;
   std::vector<workload::Submission> order;
 };
@@ -308,7 +308,7 @@ Status measure_replay(const Context& context) {
   Result<Gradients> made = Gradients::make(context.rank, model, context.request.memory.front());
   if (!made.is_ok()) return made.status();
   const Gradients& gradients = made.value();
-  const Result<std::unique_ptr<Exchange>> exchange = make_exchange(context, model, gradients);
+  const Result<std::unique_ptr<GradientExchange>> exchange = make_exchange(context, model, gradients);
   if (!exchange.is_ok()) return exchange.status();
   Result<Exchanges> others = Exchanges::make(context.rank, model, context.request.memory.front());
   if (!others.is_ok()) return others.status();

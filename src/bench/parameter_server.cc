@@ -15,7 +15,7 @@
 namespace rueda::bench {
 namespace {
 
-class ParameterServer final : public Exchange {
+class ParameterServer final : public GradientExchange {
  public:
   ParameterServer(Rank& rank, const Gradients& gradients, ServerPlan plan)
       : rank_(rank), gradients_(gradients), plan_(std::move(plan)), flights_(plan_.transfers.size()) {
@@ -54,15 +54,15 @@ class ParameterServer final : public Exchange {
 
   // Of a transfer that lies in one tensor, from its first piece to its last one; else empty.
   [[nodiscard]] std::span<float> in_place(const Transfer& transfer) const {
-    const Piece& first = transfer.pieces.front();
+    const ServerPiece& first = transfer.pieces.front();
     int64_t end = first.first;
-    for (const Piece& piece : transfer.pieces) {
+    for (const ServerPiece& piece : transfer.pieces) {
       if (piece.tensor != first.tensor || piece.first != end) return {};
       end += piece.count;
     }
     return memory_of(first, end - first.first);
   }
-  [[nodiscard]] std::span<float> memory_of(const Piece& piece, int64_t count) const {
+  [[nodiscard]] std::span<float> memory_of(const ServerPiece& piece, int64_t count) const {
     return gradients_.tensor(piece.tensor)
         .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(count));
   }
@@ -121,7 +121,7 @@ class ParameterServer final : public Exchange {
   Status push(Flight& flight) {
     std::vector<int32_t> splits(static_cast<size_t>(rank_.size()));
     int64_t count = 0;
-    for (const Piece& piece : flight.transfer->pieces) {
+    for (const ServerPiece& piece : flight.transfer->pieces) {
       splits[static_cast<size_t>(plan_.rank_of(piece.server, rank_.size()))] +=
           static_cast<int32_t>(piece.count);
       count += piece.count;
@@ -129,7 +129,7 @@ class ParameterServer final : public Exchange {
     std::span<const float> values = in_place(*flight.transfer);
     if (values.empty()) {
       flight.packed.reserve(static_cast<size_t>(count));
-      for (const Piece& piece : flight.transfer->pieces) {
+      for (const ServerPiece& piece : flight.transfer->pieces) {
         const std::span<const float> from = memory_of(piece, piece.count);
         flight.packed.insert(flight.packed.end(), from.begin(), from.end());
       }
@@ -175,7 +175,7 @@ class ParameterServer final : public Exchange {
     Status status = rank_.finish(flight.handle);
     const float* at = flight.packed.data();
     if (status.is_ok() && at != nullptr)
-      for (const Piece& piece : flight.transfer->pieces) {
+      for (const ServerPiece& piece : flight.transfer->pieces) {
         std::copy_n(at, piece.count, memory_of(piece, piece.count).begin());
         at += piece.count;
       }
@@ -199,7 +199,8 @@ class ParameterServer final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients, ServerPlan plan) {
+std::unique_ptr<GradientExchange> make_parameter_server(Rank& rank, const Gradients& gradients,
+                                                        ServerPlan plan) {
   return std::make_unique<ParameterServer>(rank, gradients, std::move(plan));
 }
 

@@ -15,7 +15,7 @@ constexpr int64_t kCutFrom = 16'384;
 
 int64_t Transfer::elements() const {
   int64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.count;
+  for (const ServerPiece& piece : pieces) sum += piece.count;
   return sum;
 }
 
@@ -61,8 +61,8 @@ int server_of(size_t tensor, size_t tensors, int servers) {
 
 std::vector<Transfer> whole_transfers(std::span<const int64_t> counts, int servers,
                                       std::span<const double> ready_ms, double ms_per_element) {
-  std::vector<std::deque<Piece>> waiting(static_cast<size_t>(servers));  // for each server
-  const auto is_idle = [&] { return std::ranges::all_of(waiting, &std::deque<Piece>::empty); };
+  std::vector<std::deque<ServerPiece>> waiting(static_cast<size_t>(servers));  // for each server
+  const auto is_idle = [&] { return std::ranges::all_of(waiting, &std::deque<ServerPiece>::empty); };
   std::vector<Transfer> transfers;
   double now_ms = 0;
   for (size_t next = 0; next < counts.size() || !is_idle();) {
@@ -74,10 +74,10 @@ std::vector<Transfer> whole_transfers(std::span<const int64_t> counts, int serve
     }
     Transfer transfer;
     int64_t longest = 0;
-    for (std::deque<Piece>& queue : waiting) {
+    for (std::deque<ServerPiece>& queue : waiting) {
       int64_t taken = 0;
       while (!queue.empty() && taken < kMostOfServer) {
-        Piece& piece = queue.front();
+        ServerPiece& piece = queue.front();
         const int64_t count = std::min(piece.count, kMostOfServer - taken);
         transfer.pieces.push_back(
             {.tensor = piece.tensor, .first = piece.first, .count = count, .server = piece.server});

@@ -13,7 +13,7 @@ namespace rueda::bench {
 inline constexpr int64_t kMostOfServer = int64_t{1} << 20;
 
 // A part of a tensor, and the server that owns it. In elements.
-struct Piece {
+struct ServerPiece {
   size_t tensor = 0;
   int64_t first = 0, count = 0;
   int server = 0;
@@ -21,7 +21,7 @@ struct Piece {
 
 // What is sent at once, from each rank to the servers and from them to each rank.
 struct Transfer {
-  std::vector<Piece> pieces = {};  // those of a server side by side, in the order of the servers
+  std::vector<ServerPiece> pieces = {};  // those of a server side by side, in the order of the servers
   [[nodiscard]] int64_t elements() const;
   size_t last_tensor = 0;  // it can be sent when this one is ready, and those before it
 };

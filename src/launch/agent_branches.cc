@@ -16,7 +16,7 @@ HostLink* Agents::parent_of(const HostLink& link) {
   return link.branch() ? &links_[static_cast<size_t>(link.branch()->parent)] : nullptr;
 }
 
-Agents::Place& Agents::place_of(const HostLink& link) {
+Agents::TreePlace& Agents::place_of(const HostLink& link) {
   return places_[static_cast<size_t>(&link - links_.data())];
 }
 
@@ -81,11 +81,11 @@ Status Agents::on_branch_ended(const HostLink& parent, std::span<const std::byte
 // The user's key, or the configuration of ssh, may be on this machine only.
 void Agents::start_here_instead(size_t host) {
   HostLink& link = links_[host];
-  Place& place = places_[host];
+  TreePlace& place = places_[host];
   place.tried_by = link.branch()->parent_host;
   place.tried_why = link.lost_because();
   place.parent = -1;
-  const auto is_first = [&](const Place& other) { return &other == &place || other.tried_by.empty(); };
+  const auto is_first = [&](const TreePlace& other) { return &other == &place || other.tried_by.empty(); };
   if (options_->is_verbose || std::ranges::all_of(places_, is_first))
     say_(fmt::format("the agent of {} is started from here, because {} could not start it: {}", link.host(),
                      place.tried_by, place.tried_why));

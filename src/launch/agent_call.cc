@@ -19,24 +19,25 @@ constexpr Nanos kTryPause = 500 * kMillisecond;
 constexpr Nanos kTry = 5 * kSecond;
 constexpr Nanos kShakeTime = 10 * kSecond;
 
-struct Place {
+struct HostPort {
   std::string host;
   int port = 0;
 };
 
-Result<Place> parse_url(const std::string& url) {
+Result<HostPort> parse_url(const std::string& url) {
   constexpr std::string_view kScheme = "tcp://";
   const std::string rest = url.starts_with(kScheme) ? url.substr(kScheme.size()) : url;
   const size_t colon = rest.rfind(':');
-  Place place;
+  HostPort target;
   if (colon != std::string::npos) {
-    place.host = rest.substr(0, colon);
-    if (place.host.starts_with('[') && place.host.ends_with(']'))
-      place.host = place.host.substr(1, place.host.size() - 2);
-    const auto [end, error] = std::from_chars(rest.data() + colon + 1, rest.data() + rest.size(), place.port);
-    if (error == std::errc() && end == rest.data() + rest.size() && place.port > 0 && place.port <= 65'535 &&
-        !place.host.empty())
-      return place;
+    target.host = rest.substr(0, colon);
+    if (target.host.starts_with('[') && target.host.ends_with(']'))
+      target.host = target.host.substr(1, target.host.size() - 2);
+    const auto [end, error] =
+        std::from_chars(rest.data() + colon + 1, rest.data() + rest.size(), target.port);
+    if (error == std::errc() && end == rest.data() + rest.size() && target.port > 0 &&
+        target.port <= 65'535 && !target.host.empty())
+      return target;
   }
   return Status(Code::kInvalidArgument,
                 fmt::format("--join {} is refused: give what rueda run --accept-agents prints, such as "
@@ -44,8 +45,8 @@ Result<Place> parse_url(const std::string& url) {
                             url));
 }
 
-Result<UniqueFd> connect_once(const Place& place, Deadline deadline) {
-  const auto addresses = store::resolve(place.host, place.port);
+Result<UniqueFd> connect_once(const HostPort& target, Deadline deadline) {
+  const auto addresses = store::resolve(target.host, target.port);
   if (!addresses.is_ok()) return addresses.status();
   Result<UniqueFd> fd = Status(Code::kUnavailable, "it has no address");
   for (const SocketAddress& address : addresses.value()) {
@@ -91,12 +92,12 @@ Status shake_hands(int fd, Handshake& handshake) {
 
 Result<UniqueFd> call_launcher(const std::string& url, const Secret& secret, Deadline deadline,
                                const std::function<void(const std::string&)>& say) {
-  const Result<Place> place = parse_url(url);
-  if (!place.is_ok()) return place.status();
+  const Result<HostPort> target = parse_url(url);
+  if (!target.is_ok()) return target.status();
   bool has_told = false;
   while (true) {
     Result<UniqueFd> fd =
-        connect_once(place.value(), Deadline::at(std::min(deadline.when(), monotonic_now() + kTry)));
+        connect_once(target.value(), Deadline::at(std::min(deadline.when(), monotonic_now() + kTry)));
     if (fd.is_ok()) {
       Handshake handshake = Handshake::client(secret, joining_identity(), kRelease);
       const Status shaken = shake_hands(fd.value().get(), handshake);

@@ -55,7 +55,7 @@ class Agents {
 
  private:
   // What is known of a host of a tree, beside its link.
-  struct Place {
+  struct TreePlace {
     int parent = -1;  // whose agent starts this one; -1: the launcher
     bool has_branches = false;
     std::string tried_by{}, tried_why{};  // the host that could not start it, and why
@@ -67,7 +67,7 @@ class Agents {
   void on_message(HostLink& link, const AgentMessage& message, const Handlers& handlers);
   // branches
   [[nodiscard]] HostLink* parent_of(const HostLink& link);
-  Place& place_of(const HostLink& link);
+  TreePlace& place_of(const HostLink& link);
   void begin_branches();
   void begin_branch(size_t host, HostLink& parent);
   Status on_branch_part(const HostLink& parent, std::span<const std::byte> payload, const Handlers& handlers);
@@ -75,8 +75,8 @@ class Agents {
   void start_here_instead(size_t host);
   void end_branches_of_lost();
 
-  std::vector<HostLink> links_;  // in the order of start()
-  std::vector<Place> places_;    // [links] of start_all(), otherwise empty
+  std::vector<HostLink> links_;    // in the order of start()
+  std::vector<TreePlace> places_;  // [links] of start_all(), otherwise empty
   const RunOptions* options_ = nullptr;
   Say say_;
   bool is_starting_ = false;  // a branch that fails is started from here

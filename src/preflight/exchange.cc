@@ -22,7 +22,7 @@ double gbit_per_s(Timed last, Timed before) {
   return std::clamp(difference, (1 - kMostBurst) * whole, std::max(whole, most));
 }
 
-Exchange::Exchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, bench::Buffer out)
+PairExchange::PairExchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, bench::Buffer out)
     : rank_(&rank),
       set_(set),
       in_(std::move(in)),
@@ -31,16 +31,16 @@ Exchange::Exchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, b
   bench::fill(in_.values(), bench::pattern_of(rank.rank(), 0));
 }
 
-Result<Exchange> Exchange::make(bench::Rank& rank, bench::ProcessSet set) {
+Result<PairExchange> PairExchange::make(bench::Rank& rank, bench::ProcessSet set) {
   constexpr int64_t kCount = kLastBytes / static_cast<int64_t>(sizeof(float));
   Result<bench::Buffer> in = bench::Buffer::make(rank.library(), "private", kCount);
   if (!in.is_ok()) return in.status();
   Result<bench::Buffer> out = bench::Buffer::make(rank.library(), "private", kCount);
   if (!out.is_ok()) return out.status();
-  return Exchange(rank, set, std::move(in).value(), std::move(out).value());
+  return PairExchange(rank, set, std::move(in).value(), std::move(out).value());
 }
 
-Result<int64_t> Exchange::run(int partner, int64_t out_bytes, int64_t in_bytes) {
+Result<int64_t> PairExchange::run(int partner, int64_t out_bytes, int64_t in_bytes) {
   const auto count_of = [&](int64_t bytes) {
     return partner < 0 ? 0 : bytes / static_cast<int64_t>(sizeof(float));
   };
@@ -62,7 +62,7 @@ Result<int64_t> Exchange::run(int partner, int64_t out_bytes, int64_t in_bytes) 
   return monotonic_now() - start;
 }
 
-bool Exchange::is_right(int partner_world_rank, int64_t bytes) const {
+bool PairExchange::is_right(int partner_world_rank, int64_t bytes) const {
   const auto count = static_cast<size_t>(bytes) / sizeof(float);
   return bench::holds(out_.values().first(count), bench::pattern_of(partner_world_rank, 0));
 }

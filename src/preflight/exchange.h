@@ -25,9 +25,9 @@ struct Timed {
 };
 double gbit_per_s(Timed last, Timed before);
 
-class Exchange {
+class PairExchange {
  public:
-  static Result<Exchange> make(bench::Rank& rank, bench::ProcessSet set);
+  static Result<PairExchange> make(bench::Rank& rank, bench::ProcessSet set);
 
   // Collective in the set. partner: an index in the set, -1 = none. Returns how long it took on this rank
   // from a barrier on, in nanoseconds.
@@ -38,7 +38,7 @@ class Exchange {
   [[nodiscard]] bool is_right(int partner_world_rank, int64_t bytes) const;
 
  private:
-  Exchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, bench::Buffer out);
+  PairExchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, bench::Buffer out);
   bench::Rank* rank_;
   bench::ProcessSet set_;
   bench::Buffer in_, out_;

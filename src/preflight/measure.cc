@@ -78,7 +78,7 @@ Result<Members> meet(bench::Rank& rank, const std::string& own_path) {
 
 // Collective in a set of two ranks.
 Result<double> measure_two(bench::Rank& rank, bench::ProcessSet set, int partner) {
-  Result<Exchange> exchange = Exchange::make(rank, set);
+  Result<PairExchange> exchange = PairExchange::make(rank, set);
   if (!exchange.is_ok()) return exchange.status();
   int64_t best = INT64_MAX;
   for (int i = 0; i <= kWithinTimes; ++i) {  // the first warms up
@@ -128,7 +128,7 @@ Status name_partner(const Team& team, int partner, const Status& status) {
 // The time that 8 bytes add to a call that carries none, each the fastest of several, because other work on
 // the hosts only ever adds. The sum of both ends is one round trip: each waits from its own start until the
 // other's bytes have arrived.
-Result<int64_t> time_small(const Team& team, Exchange& exchange, int partner) {
+Result<int64_t> time_small(const Team& team, PairExchange& exchange, int partner) {
   std::array<int64_t, 2> fastest = {INT64_MAX, INT64_MAX};
   for (int i = 0; i < kRoundTrips; ++i)
     for (const bool is_empty : {false, true}) {
@@ -141,7 +141,7 @@ Result<int64_t> time_small(const Team& team, Exchange& exchange, int partner) {
 }
 
 // Collective in the team. What a stack has counted is read last: the exchanges of this round are in it.
-Status find_round_trips(const Team& team, Exchange& exchange, int partner,
+Status find_round_trips(const Team& team, PairExchange& exchange, int partner,
                         std::vector<PairMeasurement>& pairs) {
   const Result<int64_t> small = time_small(team, exchange, partner);
   if (!small.is_ok()) return small.status();
@@ -163,7 +163,7 @@ Status find_round_trips(const Team& team, Exchange& exchange, int partner,
 
 // Collective in the team. What both ways at once do not tell: whether one way is slower than the other. Each
 // pair sends what it needed both ways last.
-Status find_ways(const Team& team, Exchange& exchange, int partner, std::vector<PairMeasurement>& pairs) {
+Status find_ways(const Team& team, PairExchange& exchange, int partner, std::vector<PairMeasurement>& pairs) {
   const auto mine = std::ranges::find_if(
       pairs, [&](const PairMeasurement& pair) { return pair.a == team.me || pair.b == team.me; });
   const int64_t bytes = mine == pairs.end() ? 0 : mine->bytes;
@@ -187,7 +187,7 @@ Status find_ways(const Team& team, Exchange& exchange, int partner, std::vector<
 }
 
 // Collective in the team. The pairs of one round exchange at the same time.
-Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& exchange, const Round& round) {
+Result<std::vector<PairMeasurement>> run_round(const Team& team, PairExchange& exchange, const Round& round) {
   const int partner = partner_in(round, team.me);
   std::vector<PairMeasurement> done(round.size());
   std::vector<Timed> before(round.size());
@@ -256,7 +256,7 @@ std::vector<Pair> doubtful_pairs(int hosts, const std::vector<PairMeasurement>& 
 
 // Links that look slow, and those of hosts that do, are measured again, so that a disturbance of one moment
 // blames nobody. Where a slow host has more links than fit, one moment has not slowed them all.
-Status repeat_slow(const Team& team, Exchange& exchange, std::vector<PairMeasurement>& pairs) {
+Status repeat_slow(const Team& team, PairExchange& exchange, std::vector<PairMeasurement>& pairs) {
   for (const Round& round : pack(doubtful_pairs(team.set.size, pairs), kMostRepeats)) {
     const Result<std::vector<PairMeasurement>> again = run_round(team, exchange, round);
     if (!again.is_ok()) return again.status();
@@ -268,7 +268,7 @@ Status repeat_slow(const Team& team, Exchange& exchange, std::vector<PairMeasure
 }
 
 Status measure_between(const Team& team, int rounds, Measured& measured) {
-  Result<Exchange> exchange = Exchange::make(team.rank, team.set);
+  Result<PairExchange> exchange = PairExchange::make(team.rank, team.set);
   if (!exchange.is_ok()) return exchange.status();
   Result<std::vector<ClockOffset>> clocks = compare_clocks(team);
   if (!clocks.is_ok()) return clocks.status();

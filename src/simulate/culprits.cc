@@ -207,7 +207,7 @@ std::map<std::string, std::vector<Suspect>> suspects_of(const Cluster& cluster,
 }  // namespace
 
 Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster,
-                                           const control::Way& way, int steps) {
+                                           const control::BucketWay& way, int steps) {
   const Without everything{.cluster = cluster, .late = request.late};
   std::vector<Suspect> suspects;
   const auto kinds = suspects_of(cluster, request.late);
@@ -220,7 +220,7 @@ Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster
   const auto mean_ms = [&](const Without& rest) -> Result<double> {
     Case one(request, rest.cluster, rest.late);
     one.way = way;
-    const Result<Run> run = run_case(one, kAllCauses, steps);
+    const Result<CaseRun> run = run_case(one, kAllCauses, steps);
     if (!run.is_ok()) return run.status();
     return run.value().mean_ms();
   };

@@ -129,7 +129,7 @@ std::vector<control::Tuner::News> Engines::take_tuner_news() {
   return nodes_[0].planner->maker().take_news();
 }
 
-const control::Way& Engines::best_way() const { return nodes_[0].planner->maker().best_way(); }
+const control::BucketWay& Engines::best_way() const { return nodes_[0].planner->maker().best_way(); }
 
 void Engines::submit(Rank rank, size_t group) {
   Node& node = nodes_[rank];

@@ -63,7 +63,7 @@ class Engines {
   [[nodiscard]] int64_t messages() const { return messages_; }  // about which tensors run
   [[nodiscard]] int64_t plans_begun() const;
   [[nodiscard]] std::vector<control::Tuner::News> take_tuner_news();
-  [[nodiscard]] const control::Way& best_way() const;
+  [[nodiscard]] const control::BucketWay& best_way() const;
 
  private:
   struct Node;

@@ -34,7 +34,7 @@ struct JobResult {
   CallsUse use;
   int64_t plans_begun = 0;
   std::vector<control::Tuner::News> tuned;  // what the tuner has tried
-  control::Way way;                         // with which it has ended
+  control::BucketWay way;                   // with which it has ended
 };
 
 // calls is new. Fails if the job hangs, which would be a fault of the library or of this simulation.

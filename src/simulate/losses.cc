@@ -12,7 +12,7 @@ Result<Losses> split_losses(const Case& one, int steps) {
       step_ms[causes] = step_ms[there];  // a lesser number, so it has run
       continue;
     }
-    const Result<Run> run = run_case(one, causes, steps);
+    const Result<CaseRun> run = run_case(one, causes, steps);
     if (!run.is_ok()) return run.status();
     step_ms[causes] = run.value().mean_ms();
   }

@@ -34,13 +34,13 @@ bench::ServerPlan replayed_plan(const Program& program, const Servers& servers, 
 class ReplayedServers {
  public:
   ReplayedServers(const Program& program, const JobOptions& options, const Servers& servers,
-                  const Place& place)
+                  const Platform& platform)
       : program_(program),
         options_(options),
-        place_(place),
+        platform_(platform),
         ranks_(options.engine.ranks),
-        plan_(replayed_plan(program, servers, ranks_, 1 / (place.chosen_for.remote.bandwidth_gbps * 1e6))),
-        network_(place.layout, place.costs, place.layout.topology.host_of, agenda_),
+        plan_(replayed_plan(program, servers, ranks_, 1 / (platform.chosen_for.remote.bandwidth_gbps * 1e6))),
+        network_(platform.layout, platform.costs, platform.layout.topology.host_of, agenda_),
         members_(static_cast<size_t>(ranks_)),
         alltoalls_(2 * plan_.transfers.size()),
         plans_(alltoalls_.size()),
@@ -154,12 +154,12 @@ class ReplayedServers {
   }
 
   [[nodiscard]] double copy_us(int64_t elements) const {
-    return 4 * static_cast<double>(elements) / (place_.costs.copy_gbps * 1e3);
+    return 4 * static_cast<double>(elements) / (platform_.costs.copy_gbps * 1e3);
   }
   // Parts of several tensors are put side by side.
   [[nodiscard]] double pack_us(size_t transfer) const {
     const Transfer& one = plan_.transfers[transfer];
-    const auto is_first = [&](const bench::Piece& piece) {
+    const auto is_first = [&](const bench::ServerPiece& piece) {
       return piece.tensor == one.pieces.front().tensor;
     };
     return std::ranges::all_of(one.pieces, is_first) ? 0 : copy_us(one.elements());
@@ -167,11 +167,11 @@ class ReplayedServers {
   // All ranks' parts are read, and the sum is written once for each rank, into new memory.
   [[nodiscard]] double sum_us(Rank rank, size_t transfer) const {
     const int64_t all = ranks_ * owned(rank, transfer);
-    return 4 * static_cast<double>(all) / (place_.layout.topology.reduce_gbps * 1e3) + 2 * copy_us(all);
+    return 4 * static_cast<double>(all) / (platform_.layout.topology.reduce_gbps * 1e3) + 2 * copy_us(all);
   }
   [[nodiscard]] int64_t owned(Rank rank, size_t transfer) const {
     int64_t mine = 0;
-    for (const bench::Piece& piece : plan_.transfers[transfer].pieces)
+    for (const bench::ServerPiece& piece : plan_.transfers[transfer].pieces)
       if (plan_.rank_of(piece.server, ranks_) == rank) mine += piece.count;
     return mine;
   }
@@ -208,7 +208,7 @@ class ReplayedServers {
     worker.is_running = true;
     const size_t number = worker.in_order.front();
     worker.in_order.pop_front();
-    network_.join(alltoalls_[number].call, rank, agenda_.now() + of_us(place_.costs.call_us));
+    network_.join(alltoalls_[number].call, rank, agenda_.now() + of_us(platform_.costs.call_us));
   }
 
   void end(Rank rank, size_t number) {
@@ -236,17 +236,17 @@ class ReplayedServers {
                               .segment_counts = {}};
     // By the cost model, Bruck's algorithm is up to 2 % cheaper for even blocks on slow links. What the
     // library measures at init passes a token bucket faster than its rate, and then this one is chosen.
-    const auto choice = schedule::choose(spec, place_.chosen_for, "pairwise");
+    const auto choice = schedule::choose(spec, platform_.chosen_for, "pairwise");
     RUEDA_CHECK(choice.is_ok(), "an alltoall always has an algorithm");
     std::vector<schedule::Schedule> schedules;
     for (Rank rank = 0; rank < ranks_; ++rank)
-      schedules.push_back(in_parts(choice.value().algorithm->build(spec, place_.layout.topology, rank)));
+      schedules.push_back(in_parts(choice.value().algorithm->build(spec, platform_.layout.topology, rank)));
     return plan = std::make_shared<const schedule::TrafficPlan>(spec, std::move(schedules));
   }
 
   const Program& program_;
   const JobOptions& options_;
-  const Place& place_;
+  const Platform& platform_;
   const Rank ranks_;
   const bench::ServerPlan plan_;
   Agenda agenda_;
@@ -265,8 +265,8 @@ class ReplayedServers {
 }  // namespace
 
 Result<JobResult> run_replayed_servers(const Program& program, const JobOptions& options,
-                                       const Servers& servers, const Place& place) {
-  return ReplayedServers(program, options, servers, place).run();
+                                       const Servers& servers, const Platform& platform) {
+  return ReplayedServers(program, options, servers, platform).run();
 }
 
 }  // namespace rueda::simulate

@@ -103,7 +103,7 @@ control::Tuner::Options tuner_of(const Case& one, const Layout& layout, const En
                                 .settle = 0,
                                 .first = one.way,
                                 .most_passes = one.tuned_steps};
-  if (!tuner.is_on && one.way == control::Way{}) return tuner;
+  if (!tuner.is_on && one.way == control::BucketWay{}) return tuner;
   tuner.ways.costs.packing_ns = schedule::kPackingNs;
   tuner.ways.costs.most_bytes = engine.fusion_bytes;
   if (layout.gpus.empty() && !layout.topology.is_single_host()) {
@@ -173,11 +173,11 @@ double Case::usual_speed() const {
   return quantile(std::move(speeds), 0.5);
 }
 
-double Run::mean_ms() const {
+double CaseRun::mean_ms() const {
   return std::accumulate(step_ms.begin(), step_ms.end(), 0.0) / static_cast<double>(step_ms.size());
 }
 
-Result<Run> run_case(const Case& one, unsigned causes, int steps) {
+Result<CaseRun> run_case(const Case& one, unsigned causes, int steps) {
   const Request& request = one.request;
   Layout layout = measured_layout(one.cluster);
   const schedule::Topology chosen_for = layout.topology;
@@ -226,7 +226,7 @@ Result<Run> run_case(const Case& one, unsigned causes, int steps) {
   };
   Result<JobResult> result = run();
   if (!result.is_ok()) return result.status();
-  Run done{.job = std::move(result).value(), .step_ms = {}};
+  CaseRun done{.job = std::move(result).value(), .step_ms = {}};
   const std::vector<Nanos> ends = ends_of(done.job);
   for (auto step = static_cast<size_t>(warm_up); step < ends.size(); ++step)
     done.step_ms.push_back(static_cast<double>(ends[step] - ends[step - 1]) / 1e6);

@@ -24,8 +24,8 @@ struct Case {
   Program program;
   int64_t bucket_bytes = 0;  // of plans; causes that are taken away change no decision
 
-  int tuned_steps = 0;    // as the request's, or none
-  control::Way way = {};  // of buckets, with which a plan begins: what was found in these steps
+  int tuned_steps = 0;          // as the request's, or none
+  control::BucketWay way = {};  // of buckets, with which a plan begins: what was found in these steps
 
   // The most bytes that tensors in one call have together, as the library's limits say; 0: none are fused.
   [[nodiscard]] int64_t fused_bytes() const;
@@ -36,13 +36,13 @@ struct Case {
   [[nodiscard]] int warm_up() const { return kWarmUp + (tuned_steps > 0 ? tuned_steps + kWarmUp : 0); }
 };
 
-struct Run {
+struct CaseRun {
   JobResult job;
   std::vector<double> step_ms;  // without warm-up
   [[nodiscard]] double mean_ms() const;
 };
 
-Result<Run> run_case(const Case& one, unsigned causes, int steps);
+Result<CaseRun> run_case(const Case& one, unsigned causes, int steps);
 
 // Calls in shared memory and by NCCL have no messages of ours.
 bool is_by_message(const Request& request, int ranks, const Cluster& cluster);
@@ -54,6 +54,6 @@ Result<Losses> split_losses(const Case& one, int steps);
 // What is slower than its like, that which costs most first; each costs at least a hundredth of a step.
 // cluster: of the ranks alone. way: as that of a case.
 Result<std::vector<Culprit>> find_culprits(const Request& request, const Cluster& cluster,
-                                           const control::Way& way, int steps);
+                                           const control::BucketWay& way, int steps);
 
 }  // namespace rueda::simulate

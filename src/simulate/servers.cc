@@ -40,10 +40,10 @@ int64_t calls_that_count(const JobOptions& options, const JobResult& result) {
 }
 
 Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
-                              const Place& place) {
+                              const Platform& platform) {
   return servers.strategy == Strategy::kParameterServer
-             ? run_replayed_servers(program, options, servers, place)
-             : run_tensorflow_servers(program, options, servers, place);
+             ? run_replayed_servers(program, options, servers, platform)
+             : run_tensorflow_servers(program, options, servers, platform);
 }
 
 }  // namespace rueda::simulate

@@ -40,22 +40,22 @@ Status check_servers(const Servers& servers, int ranks);
 Cluster with_servers(Cluster cluster, const Servers& servers, int ranks);
 
 // Where a job runs, and how fast it is there.
-struct Place {
+struct Platform {
   Layout layout;  // with_servers()
   Costs costs;
   schedule::Topology chosen_for;  // as in CallOptions
 };
 // options.engine.ranks: workers. strategy is not kAllreduce.
 Result<JobResult> run_servers(const Program& program, const JobOptions& options, const Servers& servers,
-                              const Place& place);
+                              const Platform& platform);
 
 // Of all calls those of the steps from options.counted_from on.
 int64_t calls_that_count(const JobOptions& options, const JobResult& result);
 
 // Each in a file of its own.
 Result<JobResult> run_replayed_servers(const Program& program, const JobOptions& options,
-                                       const Servers& servers, const Place& place);
+                                       const Servers& servers, const Platform& platform);
 Result<JobResult> run_tensorflow_servers(const Program& program, const JobOptions& options,
-                                         const Servers& servers, const Place& place);
+                                         const Servers& servers, const Platform& platform);
 
 }  // namespace rueda::simulate

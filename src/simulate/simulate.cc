@@ -21,7 +21,7 @@ namespace {
 
 double busiest(const std::vector<double>& busy) { return busy.empty() ? 0 : std::ranges::max(busy); }
 
-void take_use(const Run& run, const Cluster& cluster, Prediction& row) {
+void take_use(const CaseRun& run, const Cluster& cluster, Prediction& row) {
   Nanos whole = 0;
   for (const std::vector<StepTimes>& of_rank : run.job.steps) whole = std::max(whole, of_rank.back().ended);
   const double us = static_cast<double>(whole) / 1e3;
@@ -148,7 +148,7 @@ Result<Prediction> predict(const Request& request, const Changes& changes) {
   Case one(request, cluster.value(), request.late);
   if (request.servers.strategy == Strategy::kAllreduce && request.plans)
     one.tuned_steps = request.tuned_steps;
-  const Result<Run> run = run_case(one, kAllCauses, request.steps);
+  const Result<CaseRun> run = run_case(one, kAllCauses, request.steps);
   if (!run.is_ok()) return run.status();
   Prediction row;
   row.ranks = workers;

@@ -39,11 +39,11 @@ Layout without_incast(Layout layout) {
 class TensorflowServers {
  public:
   TensorflowServers(const Program& program, const JobOptions& options, const Servers& servers,
-                    const Place& place)
+                    const Platform& platform)
       : program_(program),
         options_(options),
         workers_(options.engine.ranks),
-        network_(without_incast(place.layout), place.costs, hosts_of(servers, place), agenda_),
+        network_(without_incast(platform.layout), platform.costs, hosts_of(servers, platform), agenda_),
         states_(static_cast<size_t>(workers_)) {
     const int count = servers.count.of(workers_);
     std::vector<int64_t> counts;
@@ -89,8 +89,8 @@ class TensorflowServers {
   };
 
   // Of workers, then of servers.
-  static std::vector<int32_t> hosts_of(const Servers& servers, const Place& place) {
-    std::vector<int32_t> hosts = place.layout.topology.host_of;
+  static std::vector<int32_t> hosts_of(const Servers& servers, const Platform& platform) {
+    std::vector<int32_t> hosts = platform.layout.topology.host_of;
     if (servers.is_dedicated) return hosts;  // behind the workers': with_servers()
     const auto ranks = static_cast<int>(hosts.size());
     const bench::ServerPlan plan{.servers = servers.count.of(ranks)};
@@ -217,8 +217,8 @@ class TensorflowServers {
 }  // namespace
 
 Result<JobResult> run_tensorflow_servers(const Program& program, const JobOptions& options,
-                                         const Servers& servers, const Place& place) {
-  return TensorflowServers(program, options, servers, place).run();
+                                         const Servers& servers, const Platform& platform) {
+  return TensorflowServers(program, options, servers, platform).run();
 }
 
 }  // namespace rueda::simulate

@@ -14,7 +14,7 @@ constexpr double kMostlyPlanned = 0.5;
 constexpr int64_t kFewSteps = 10;  // of fewer no rank is called slow
 constexpr size_t kShownSteps = 8;  // of those in which a rank held the others up
 
-double part(const Summary& summary, Share share) {
+double part(const Summary& summary, StepShare share) {
   return summary.shares[static_cast<size_t>(share)] / summary.step_length;
 }
 
@@ -25,7 +25,7 @@ bool is_one_host(const Summary& summary) {
 
 bool measures_input(const Summary& summary) {
   return std::ranges::any_of(summary.by_rank, [](const RankSummary& rank) {
-    return rank.shares[static_cast<size_t>(Share::kInput)] > 0;
+    return rank.shares[static_cast<size_t>(StepShare::kInput)] > 0;
   });
 }
 
@@ -198,7 +198,7 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
   // What one rank alone waits for counts above: the others wait for that rank.
   double least = 1;
   for (const RankSummary& rank : summary.by_rank)
-    least = std::min(least, rank.shares[static_cast<size_t>(Share::kInput)] / summary.step_length);
+    least = std::min(least, rank.shares[static_cast<size_t>(StepShare::kInput)] / summary.step_length);
   if (least < kWorthAdvice) return;
   advice.push_back(
       {least, fmt::format("Every rank waits at least {} of its time for input: give the data loader more "
@@ -209,7 +209,7 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
 // When all compute longer at once no rank waits for another, so that no rank is named.
 void advise_together(const Summary& summary, std::vector<Advice>& advice) {
   const LateSteps& longer = summary.all_longer;
-  const double compute = part(summary, Share::kCompute);
+  const double compute = part(summary, StepShare::kCompute);
   if (longer.count == 0 || compute <= 0) return;
   const double gain = longer.longer * static_cast<double>(longer.count) /
                       (static_cast<double>(summary.steps) * summary.step_length);
@@ -235,7 +235,7 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
   double most = 0;
   // during: the part of the job
   const auto gain = [&](double mine, double usual, double during = 1) {
-    const double saved = part(summary, Share::kTransfer) * (1 - mine / usual) * during;
+    const double saved = part(summary, StepShare::kTransfer) * (1 - mine / usual) * during;
     most = std::max(most, saved);
     return saved;
   };
@@ -283,7 +283,7 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
 
 // by_links: what faster links save, which is said already.
 void advise_transfer(const Summary& summary, double by_links, std::vector<Advice>& advice) {
-  const double rest = part(summary, Share::kTransfer) - by_links;
+  const double rest = part(summary, StepShare::kTransfer) - by_links;
   if (rest >= kWorthAdvice) {
     const std::string speed = summary.bus_gbps > 0 && by_links <= 0
                                   ? " at " + gbps_text(summary.bus_gbps) + " for each rank"
@@ -297,7 +297,7 @@ void advise_transfer(const Summary& summary, double by_links, std::vector<Advice
                      by_links > 0 ? "Apart from slow links, t" : "T", time_text(rest * summary.step_length),
                      speed, is_one_host(summary) ? "host" : "network")});
   }
-  const double packing = part(summary, Share::kPacking);
+  const double packing = part(summary, StepShare::kPacking);
   if (packing >= kWorthAdvice)
     advice.push_back(
         {packing,
@@ -307,18 +307,18 @@ void advise_transfer(const Summary& summary, double by_links, std::vector<Advice
 }
 
 void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
-  const double waking = part(summary, Share::kWaking);
+  const double waking = part(summary, StepShare::kWaking);
   if (waking < kWorthAdvice) return;
   advice.push_back(
       {waking,
        fmt::format("The training thread gets no core for {} of a step after its results are there: run "
                    "fewer threads (OMP_NUM_THREADS, data loader workers) or fewer ranks on a host, and "
                    "give each rank cores of its own (rueda run --bind-cores).",
-                   time_text(summary.shares[static_cast<size_t>(Share::kWaking)]))});
+                   time_text(summary.shares[static_cast<size_t>(StepShare::kWaking)]))});
 }
 
 void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
-  const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
+  const double negotiation = part(summary, StepShare::kNegotiation) + part(summary, StepShare::kQueue);
   if (negotiation < kWorthAdvice || summary.size == 1) return;  // a single rank learns no plan
   const double planned = summary.calls > 0 ? summary.planned_calls / summary.calls : 0;
   std::string text = fmt::format(

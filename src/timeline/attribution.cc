@@ -59,21 +59,21 @@ void add(const CallTimes& call, Edges& edges) {
 }
 
 // has_ended: a call has ended since the thread was blocked, or not long before.
-Share share_of(const std::array<int32_t, kLayers>& open, bool has_ended) {
+StepShare share_of(const std::array<int32_t, kLayers>& open, bool has_ended) {
   if (open[kBlocked] > 0) {
-    if (open[kTransferring] > 0) return Share::kTransfer;
-    if (open[kPacks] > 0) return Share::kPacking;
-    if (open[kWaits] > 0) return Share::kWaiting;
-    if (open[kNegotiates] > 0) return Share::kNegotiation;
-    if (open[kQueues] > 0) return Share::kQueue;
-    return has_ended ? Share::kWaking : Share::kOther;
+    if (open[kTransferring] > 0) return StepShare::kTransfer;
+    if (open[kPacks] > 0) return StepShare::kPacking;
+    if (open[kWaits] > 0) return StepShare::kWaiting;
+    if (open[kNegotiates] > 0) return StepShare::kNegotiation;
+    if (open[kQueues] > 0) return StepShare::kQueue;
+    return has_ended ? StepShare::kWaking : StepShare::kOther;
   }
-  return open[kInputs] > 0 ? Share::kInput : Share::kCompute;
+  return open[kInputs] > 0 ? StepShare::kInput : StepShare::kCompute;
 }
 
 }  // namespace
 
-std::string_view name_of(Share share) { return kNames[static_cast<size_t>(share)]; }
+std::string_view name_of(StepShare share) { return kNames[static_cast<size_t>(share)]; }
 
 Nanos Attribution::total() const {
   Nanos sum = 0;
@@ -99,10 +99,10 @@ Attribution attribute(const RankStepTimes& times) {
     const Nanos time = to - at;
     at = to;
     if (time <= 0) return;
-    const Share share = share_of(open, has_ended);
+    const StepShare share = share_of(open, has_ended);
     result.shares[static_cast<size_t>(share)] += time;
-    if (share == Share::kWaiting) result.waiting_for[awaited.front()] += time;
-    if (share == Share::kTransfer) result.transfers.push_back({to - time, to});
+    if (share == StepShare::kWaiting) result.waiting_for[awaited.front()] += time;
+    if (share == StepShare::kTransfer) result.transfers.push_back({to - time, to});
     if (open[kUnderWay] == 0) return;
     result.under_way += time;
     if (open[kBlocked] == 0) result.hidden += time;

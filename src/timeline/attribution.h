@@ -19,7 +19,7 @@
 
 namespace rueda::timeline {
 
-enum class Share : uint8_t {
+enum class StepShare : uint8_t {
   kCompute,
   kInput,
   kWaiting,
@@ -31,7 +31,7 @@ enum class Share : uint8_t {
   kOther
 };
 inline constexpr size_t kShares = 9;
-std::string_view name_of(Share share);
+std::string_view name_of(StepShare share);
 
 // A call as its rank saw it, on the common clock, with what the other ranks' files add.
 struct CallTimes {
@@ -62,7 +62,7 @@ struct Attribution {
   Nanos under_way = 0;                          // at least one call had started and not ended
   Nanos hidden = 0;                             // of that, while the thread was not blocked
 
-  [[nodiscard]] Nanos of(Share share) const { return shares[static_cast<size_t>(share)]; }
+  [[nodiscard]] Nanos of(StepShare share) const { return shares[static_cast<size_t>(share)]; }
   [[nodiscard]] Nanos total() const;
 };
 

@@ -178,7 +178,7 @@ void judge_together(Summary& summary, const StepSamples& together) {
   LateSteps longer = together.far_longer(&StepSample::compute, kFarFromUsualInput);
   if (longer.every < kLeastDistance || longer.count < kLeastTogether) {
     longer = together.far_longer(&StepSample::compute, kFarFromUsualTogether);
-    const double compute = summary.shares[static_cast<size_t>(Share::kCompute)];
+    const double compute = summary.shares[static_cast<size_t>(StepShare::kCompute)];
     const bool is_most =
         longer.longer * static_cast<double>(longer.count) > compute * static_cast<double>(summary.steps) / 2;
     if (longer.count < kLeastComputes || !is_most) return;

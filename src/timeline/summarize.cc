@@ -153,13 +153,13 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
   std::vector<Nanos> computes;
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
-    const Nanos compute = shares[i][static_cast<size_t>(Share::kCompute)],
-                input = shares[i][static_cast<size_t>(Share::kInput)];
+    const Nanos compute = shares[i][static_cast<size_t>(StepShare::kCompute)],
+                input = shares[i][static_cast<size_t>(StepShare::kInput)];
     computes.push_back(compute);
     RankEvidence& evidence = evidence_[i];
     evidence.compute.add(static_cast<double>(compute));
     evidence.input.add(static_cast<double>(input));
-    evidence.transfer.add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
+    evidence.transfer.add(static_cast<double>(shares[i][static_cast<size_t>(StepShare::kTransfer)]));
     const auto at = waited_for_.find(rank.rank);
     evidence.samples.add({.step = summary_.steps,
                           .wait = at == waited_for_.end() ? 0 : static_cast<float>(at->second / others),
@@ -189,11 +189,11 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
     add_rank(i, attribution);
     transfers.push_back(std::move(attribution.transfers));
     shares.push_back(attribution.shares);
-    constexpr auto kWaits = static_cast<size_t>(Share::kWaiting);
+    constexpr auto kWaits = static_cast<size_t>(StepShare::kWaiting);
     if (shares[i][kWaits] < shares[critical][kWaits]) critical = i;
     const auto length = static_cast<double>(steps[i].end - steps[i].begin);
     measured_ += steps[i].end - steps[i].begin;
-    attributed_ += attribution.total() - attribution.of(Share::kOther);
+    attributed_ += attribution.total() - attribution.of(StepShare::kOther);
     row.length += length / static_cast<double>(steps.size());
     for (size_t s = 0; s < kShares; ++s)
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());

@@ -24,7 +24,7 @@ struct RankChange {
   double change = 0;
 };
 double work_of(const RankSummary& rank) {
-  return length_of(rank) - rank.shares[static_cast<size_t>(Share::kWaiting)];
+  return length_of(rank) - rank.shares[static_cast<size_t>(StepShare::kWaiting)];
 }
 
 // Those that changed most first. Where the number of ranks changed, each has another part of the data, and
@@ -44,12 +44,12 @@ std::vector<RankChange> changes_of(const Summary& before, const Summary& after) 
 std::string change_text(double change) { return (change < 0 ? "-" : "+") + time_text(std::abs(change)); }
 
 // Which share of this rank changed most, in the direction of the whole.
-Share most_changed(const Shares& before, const Shares& after, double change) {
+StepShare most_changed(const Shares& before, const Shares& after, double change) {
   const double direction = change < 0 ? -1 : 1;
   size_t most = 0;
   for (size_t i = 1; i < kShares; ++i)
     if (direction * (after[i] - before[i]) > direction * (after[most] - before[most])) most = i;
-  return static_cast<Share>(most);
+  return static_cast<StepShare>(most);
 }
 
 std::string rank_changes(const Summary& before, const Summary& after) {
@@ -59,7 +59,7 @@ std::string rank_changes(const Summary& before, const Summary& after) {
     const RankChange& one = changes[i];
     if (std::abs(one.change) < kWorthSaying * before.step_length) break;
     Shares then = one.before->shares, now = one.after->shares;
-    then[static_cast<size_t>(Share::kWaiting)] = now[static_cast<size_t>(Share::kWaiting)] = 0;
+    then[static_cast<size_t>(StepShare::kWaiting)] = now[static_cast<size_t>(StepShare::kWaiting)] = 0;
     text +=
         fmt::format("  rank {} on {}: {} of its own in a step, most of all {}\n", one.after->rank,
                     one.after->host, change_text(one.change), name_of(most_changed(then, now, one.change)));
@@ -163,7 +163,7 @@ std::string verdict(const Summary& before, const Summary& after) {
   if (std::abs(change) < kWorthSaying * before.step_length)
     return fmt::format("A step takes as long as before: the difference is less than {:.0f} % of it.\n",
                        kWorthSaying * 100);
-  const Share most = most_changed(before.shares, after.shares, change);
+  const StepShare most = most_changed(before.shares, after.shares, change);
   const auto at = static_cast<size_t>(most);
   return fmt::format("A step takes {} {} than before, most of all because of {} ({}).\n",
                      time_text(std::abs(change)), change < 0 ? "less" : "more", name_of(most),
@@ -195,7 +195,7 @@ std::string diff_text(const Summary& before, const Summary& after) {
   row("length", before.step_length, after.step_length);
   for (size_t i = 0; i < kShares; ++i)
     if (before.shares[i] > 0 || after.shares[i] > 0)
-      row(name_of(static_cast<Share>(i)), before.shares[i], after.shares[i]);
+      row(name_of(static_cast<StepShare>(i)), before.shares[i], after.shares[i]);
   text += fmt::format("{:<14}{:>12}{:>12}\n", "overlap", percent_text(before.overlap),
                       percent_text(after.overlap));
   text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),

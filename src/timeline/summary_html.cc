@@ -36,7 +36,7 @@ std::string sentence(std::string_view text) {
 std::string key() {
   std::string text = R"(<p class="key">)";
   for (size_t i = 0; i < kShares; ++i)
-    text += fmt::format(R"(<span><i class="c{}"></i>{}</span>)", i, name_of(static_cast<Share>(i)));
+    text += fmt::format(R"(<span><i class="c{}"></i>{}</span>)", i, name_of(static_cast<StepShare>(i)));
   return text + "</p>\n";
 }
 
@@ -129,8 +129,8 @@ std::string share_table(const Summary& s) {
   for (size_t i = 0; i < kShares; ++i)
     if (s.shares[i] > 0 || i == 0)
       rows += fmt::format("<tr><td>{}<td>{}<td>{}<td class=\"what left\">{}</tr>\n",
-                          name_of(static_cast<Share>(i)), time_text(s.shares[i]),
-                          percent_text(s.shares[i] / s.step_length), explain(static_cast<Share>(i)));
+                          name_of(static_cast<StepShare>(i)), time_text(s.shares[i]),
+                          percent_text(s.shares[i] / s.step_length), explain(static_cast<StepShare>(i)));
   return table("Shares of a step", "<th>share<th>of a step<th>part<th class=\"left\">what it is", rows);
 }
 
@@ -142,13 +142,14 @@ std::string rank_table(const Summary& s) {
   std::string rows;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankSummary& rank = ranks[i];
-    const auto of = [&](Share share) { return time_text(rank.shares[static_cast<size_t>(share)]); };
+    const auto of = [&](StepShare share) { return time_text(rank.shares[static_cast<size_t>(share)]); };
     rows += fmt::format(
         "<tr><td>{}<td class=\"host left\">{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"left\">{}"
         "<td class=\"left\">{}</tr>\n",
         rank.rank, name_html(rank.host), time_text(rank.cost), count_text(rank.last, "call"),
-        percent_text(static_cast<double>(rank.critical) / steps), of(Share::kCompute), of(Share::kInput),
-        of(Share::kWaiting), lateness_text(s, rank), row_bar(rank, longest, i == 0));
+        percent_text(static_cast<double>(rank.critical) / steps), of(StepShare::kCompute),
+        of(StepShare::kInput), of(StepShare::kWaiting), lateness_text(s, rank),
+        row_bar(rank, longest, i == 0));
   }
   return "<div class=\"chart\" id=\"ranks\">\n<p class=\"said\">Point at the bar of a rank, or reach it with "
          "Tab and the arrow keys.</p>\n" +

@@ -100,7 +100,8 @@ Json range_json(const StepRange& range) {
 
 Json shares_json(const Shares& shares) {
   Json json = Json::object();
-  for (size_t i = 0; i < kShares; ++i) json[std::string(name_of(static_cast<Share>(i))) + "_ns"] = shares[i];
+  for (size_t i = 0; i < kShares; ++i)
+    json[std::string(name_of(static_cast<StepShare>(i))) + "_ns"] = shares[i];
   return json;
 }
 

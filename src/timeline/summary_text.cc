@@ -28,9 +28,9 @@ std::string shares(const Summary& s) {
   for (size_t i = 0; i < kShares; ++i) {
     const double part = s.shares[i] / s.step_length;
     if (s.shares[i] <= 0 && i != 0) continue;
-    text +=
-        fmt::format("  {:<12}{:>9}  {:>6}  {:<40}  {}\n", name_of(static_cast<Share>(i)),
-                    time_text(s.shares[i]), percent_text(part), bar(part), explain(static_cast<Share>(i)));
+    text += fmt::format("  {:<12}{:>9}  {:>6}  {:<40}  {}\n", name_of(static_cast<StepShare>(i)),
+                        time_text(s.shares[i]), percent_text(part), bar(part),
+                        explain(static_cast<StepShare>(i)));
   }
   text += fmt::format("  {} of the time is explained by records.\n", percent_text(1 - s.unattributed));
   if (s.knows_waits)
@@ -55,15 +55,15 @@ std::string ranks(const Summary& s) {
   text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<21}\n", "rank", "host",
                       "others wait", "last to", "compute", "input", "waiting", "why it is late");
   const std::vector<RankSummary> sorted = latest_first(s.by_rank);
-  const auto of = [](const RankSummary& rank, Share share) {
+  const auto of = [](const RankSummary& rank, StepShare share) {
     return rank.shares[static_cast<size_t>(share)];
   };
   for (size_t i = 0; i < std::min(sorted.size(), kShownRanks); ++i) {
     const RankSummary& rank = sorted[i];
     text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", rank.rank,
                         rank.host.substr(0, 15), time_text(rank.cost), count_text(rank.last, "call"),
-                        time_text(of(rank, Share::kCompute)), time_text(of(rank, Share::kInput)),
-                        time_text(of(rank, Share::kWaiting)), lateness_text(s, rank));
+                        time_text(of(rank, StepShare::kCompute)), time_text(of(rank, StepShare::kInput)),
+                        time_text(of(rank, StepShare::kWaiting)), lateness_text(s, rank));
   }
   if (sorted.size() > kShownRanks)
     text += fmt::format("  and {} more (--json lists all)\n", sorted.size() - kShownRanks);

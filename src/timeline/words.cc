@@ -20,7 +20,7 @@ std::string shares_with(const Shares& shares, double least, const More& more) {
   std::string text;
   for (size_t i = 0; i < kShares; ++i) {
     if (shares[i] <= 0 || shares[i] < least) continue;
-    const auto share = static_cast<Share>(i);
+    const auto share = static_cast<StepShare>(i);
     text +=
         fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(share), time_text(shares[i]), more(share));
   }
@@ -36,25 +36,25 @@ SpeedUnit unit_of_messages(const Summary& s) {
 
 }  // namespace
 
-std::string_view explain(Share share) {
+std::string_view explain(StepShare share) {
   switch (share) {
-    case Share::kCompute:
+    case StepShare::kCompute:
       return "everything that is not below";
-    case Share::kInput:
+    case StepShare::kInput:
       return "waiting for the next batch";
-    case Share::kWaiting:
+    case StepShare::kWaiting:
       return "blocked until the last rank came";
-    case Share::kTransfer:
+    case StepShare::kTransfer:
       return "blocked while bytes moved";
-    case Share::kPacking:
+    case StepShare::kPacking:
       return "blocked while tensors were copied together or apart";
-    case Share::kNegotiation:
+    case StepShare::kNegotiation:
       return "blocked while rank 0 ordered what all had ready";
-    case Share::kQueue:
+    case StepShare::kQueue:
       return "blocked behind other transfers that had not begun";
-    case Share::kWaking:
+    case StepShare::kWaking:
       return "blocked after the transfer had ended: no core was free";
-    case Share::kOther:
+    case StepShare::kOther:
       return "blocked, and no record says by what";
   }
   return {};
@@ -84,16 +84,16 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank) 
 }
 
 std::string shares_text(const Shares& shares, double least) {
-  return shares_with(shares, least, [](Share) { return std::string(); });
+  return shares_with(shares, least, [](StepShare) { return std::string(); });
 }
 
 std::string step_text(const StepSummary& step) {
-  return shares_with(step.shares, 1, [&](Share share) -> std::string {
-    if (share == Share::kWaiting && !step.waiting_for.empty()) {
+  return shares_with(step.shares, 1, [&](StepShare share) -> std::string {
+    if (share == StepShare::kWaiting && !step.waiting_for.empty()) {
       const auto& [rank, time] = step.waiting_for.front();
       return fmt::format(", of it {} for rank {}", time_text(time), rank);
     }
-    if (share == Share::kTransfer && !step.transfer_on.empty()) {
+    if (share == StepShare::kTransfer && !step.transfer_on.empty()) {
       const auto& [link, time] = step.transfer_on.front();
       return fmt::format(", of it {} from rank {} to rank {}", time_text(time), link.first, link.second);
     }
@@ -180,7 +180,7 @@ LinkCells link_heads(const Summary& s, std::string_view arrow) {
 }
 
 std::vector<LinkCells> link_rows(const Summary& s, size_t most, std::string_view arrow) {
-  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  const double transfer = s.shares[static_cast<size_t>(StepShare::kTransfer)];
   const auto speed = [unit = unit_of_messages(s)](double gbps) {
     return gbps > 0 ? unit.text(gbps) : std::string();
   };

@@ -10,7 +10,7 @@
 
 namespace rueda::timeline {
 
-std::string_view explain(Share share);
+std::string_view explain(StepShare share);
 // Why the rank is late; "": others wait for it for less than a hundredth of a step.
 std::string_view lateness_text(const Summary& summary, const RankSummary& rank);
 

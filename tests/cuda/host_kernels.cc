@@ -25,21 +25,21 @@ HostKernel make(BodyAt body_at, void (Body::* /*shape*/)(Types...) const) {
     return [body_at, grid, arguments] {
       for (unsigned block = 0; block < grid.blocks; ++block)
         for (unsigned thread = 0; thread < grid.threads; ++thread)
-          std::apply(body_at(Place{block, grid.blocks, thread, grid.threads}), arguments);
+          std::apply(body_at(ThreadIndex{block, grid.blocks, thread, grid.threads}), arguments);
     };
   };
 }
 
 template <class BodyAt>
 HostKernel make(BodyAt body_at) {
-  using Body = decltype(body_at(Place{}));
+  using Body = decltype(body_at(ThreadIndex{}));
   return make(body_at, &Body::operator());
 }
 
 const std::map<std::string, HostKernel>& kernels() {
   static const auto* const all = new std::map<std::string, HostKernel>{
 #define FAKE_CUDA_KERNEL(name, parameters, ...) \
-  {#name, make([](Place at) { return [at] parameters { __VA_ARGS__; }; })},
+  {#name, make([](ThreadIndex at) { return [at] parameters { __VA_ARGS__; }; })},
       RUEDA_KERNELS(FAKE_CUDA_KERNEL)
 #undef FAKE_CUDA_KERNEL
   };

@@ -51,7 +51,7 @@ Example example(Collective what, std::vector<std::vector<int64_t>> counts, size_
   return made;
 }
 
-std::vector<Piece> pieces_of(const Parcel& parcel) {
+std::vector<ParcelPiece> pieces_of(const Parcel& parcel) {
   return {parcel.pieces().begin(), parcel.pieces().end()};
 }
 
@@ -59,10 +59,13 @@ TEST(ExchangePlan, an_allgather_gives_all_the_same_and_keeps_the_order_of_member
   const Example made = example(Collective::kAllgather, {{2, 3, 4}, {10, 0, 30}});
   const ExchangePlan plan = made.plan(2);
   EXPECT_TRUE(plan.is_shared());
-  EXPECT_THAT(pieces_of(plan.outgoing(0)), ElementsAre(Piece{0, 0, 4, 0, 0}, Piece{1, 4, 30, 0, 0}));
-  EXPECT_THAT(pieces_of(plan.incoming(0)), ElementsAre(Piece{0, 0, 2, 0, 0}, Piece{1, 2, 10, 0, 0}));
-  EXPECT_THAT(pieces_of(plan.incoming(1)), ElementsAre(Piece{0, 0, 3, 0, 2}));
-  EXPECT_THAT(pieces_of(plan.incoming(2)), ElementsAre(Piece{0, 0, 4, 0, 5}, Piece{1, 4, 30, 0, 10}));
+  EXPECT_THAT(pieces_of(plan.outgoing(0)),
+              ElementsAre(ParcelPiece{0, 0, 4, 0, 0}, ParcelPiece{1, 4, 30, 0, 0}));
+  EXPECT_THAT(pieces_of(plan.incoming(0)),
+              ElementsAre(ParcelPiece{0, 0, 2, 0, 0}, ParcelPiece{1, 2, 10, 0, 0}));
+  EXPECT_THAT(pieces_of(plan.incoming(1)), ElementsAre(ParcelPiece{0, 0, 3, 0, 2}));
+  EXPECT_THAT(pieces_of(plan.incoming(2)),
+              ElementsAre(ParcelPiece{0, 0, 4, 0, 5}, ParcelPiece{1, 4, 30, 0, 10}));
   EXPECT_EQ(plan.total_bytes(), 49 * sizeof(float));
 }
 
@@ -73,16 +76,18 @@ TEST(ExchangePlan, only_the_root_of_a_broadcast_gives) {
   EXPECT_TRUE(root.gives());
   EXPECT_FALSE(other.gives());
   EXPECT_EQ(other.outgoing_chunks(), 0u);
-  EXPECT_THAT(pieces_of(other.incoming(1)), ElementsAre(Piece{0, 0, 100, 0, 0}, Piece{1, 100, 7, 0, 0}));
+  EXPECT_THAT(pieces_of(other.incoming(1)),
+              ElementsAre(ParcelPiece{0, 0, 100, 0, 0}, ParcelPiece{1, 100, 7, 0, 0}));
   EXPECT_THAT(pieces_of(other.incoming(0)), IsEmpty());
 }
 
 TEST(ExchangePlan, a_reducescatter_gives_each_member_its_part_of_every_tensor) {
   const Example made = example(Collective::kReducescatter, {{2, 3, 4}, {1, 1, 0}});
   const ExchangePlan plan = made.plan(1);
-  EXPECT_THAT(pieces_of(plan.outgoing(2)), ElementsAre(Piece{0, 0, 4, 5, 0}));
+  EXPECT_THAT(pieces_of(plan.outgoing(2)), ElementsAre(ParcelPiece{0, 0, 4, 5, 0}));
   for (const Rank from : {0, 1, 2})
-    EXPECT_THAT(pieces_of(plan.incoming(from)), ElementsAre(Piece{0, 0, 3, 2, 0}, Piece{1, 3, 1, 1, 0}));
+    EXPECT_THAT(pieces_of(plan.incoming(from)),
+                ElementsAre(ParcelPiece{0, 0, 3, 2, 0}, ParcelPiece{1, 3, 1, 1, 0}));
 }
 
 TEST(ExchangePlan, an_uneven_alltoall_finds_every_block_on_both_sides) {
@@ -90,9 +95,9 @@ TEST(ExchangePlan, an_uneven_alltoall_finds_every_block_on_both_sides) {
   const Example made = example(Collective::kAlltoall, {{1, 2, 3, 0, 5, 6, 7, 0, 9}});
   const ExchangePlan plan = made.plan(1);
   EXPECT_THAT(pieces_of(plan.outgoing(0)), IsEmpty());
-  EXPECT_THAT(pieces_of(plan.outgoing(2)), ElementsAre(Piece{0, 0, 6, 5, 0}));
-  EXPECT_THAT(pieces_of(plan.incoming(0)), ElementsAre(Piece{0, 0, 2, 1, 0}));
-  EXPECT_THAT(pieces_of(plan.incoming(1)), ElementsAre(Piece{0, 0, 5, 0, 2}));
+  EXPECT_THAT(pieces_of(plan.outgoing(2)), ElementsAre(ParcelPiece{0, 0, 6, 5, 0}));
+  EXPECT_THAT(pieces_of(plan.incoming(0)), ElementsAre(ParcelPiece{0, 0, 2, 1, 0}));
+  EXPECT_THAT(pieces_of(plan.incoming(1)), ElementsAre(ParcelPiece{0, 0, 5, 0, 2}));
   EXPECT_THAT(pieces_of(plan.incoming(2)), IsEmpty());
 }
 
@@ -101,10 +106,10 @@ TEST(ExchangePlan, a_range_of_a_parcel_names_only_what_lies_in_it) {
   parcel.add(0, 5, 100, 200);
   parcel.add(1, 0, 0, 0);
   parcel.add(2, 4, 7, 8);
-  std::vector<Piece> found;
-  const auto note = [&](const Piece& piece) { found.push_back(piece); };
+  std::vector<ParcelPiece> found;
+  const auto note = [&](const ParcelPiece& piece) { found.push_back(piece); };
   parcel.for_range(3, 7, note);
-  EXPECT_THAT(found, ElementsAre(Piece{0, 3, 2, 103, 203}, Piece{2, 5, 2, 7, 8}));
+  EXPECT_THAT(found, ElementsAre(ParcelPiece{0, 3, 2, 103, 203}, ParcelPiece{2, 5, 2, 7, 8}));
   found.clear();
   parcel.for_range(5, 5, note);
   EXPECT_THAT(found, IsEmpty());

@@ -52,7 +52,7 @@ TEST(NcclLevels, shares_cover_all_elements_and_the_last_member_has_what_is_left_
     for (const Rank n : {1, 2, 3, 4}) {
       int64_t next = 0;
       for (Rank me = 0; me < n; ++me) {
-        const Share share = share_of(count, me, n);
+        const MemberShare share = share_of(count, me, n);
         EXPECT_EQ(share.begin, next);
         EXPECT_EQ(share.count, count / n + (me == n - 1 ? count % n : 0));
         next += share.count;
@@ -67,7 +67,7 @@ std::array<std::byte, 256> given, taken;
 schedule::Spec halves() {
   return {.dtype = DType::kFloat16, .op = ReduceOp::kMax, .counts = {}, .scale = {}, .segment_counts = {}};
 }
-const Run kSeven{.input = given.data(), .output = taken.data(), .count = 7, .counts = {}};
+const DeviceRun kSeven{.input = given.data(), .output = taken.data(), .count = 7, .counts = {}};
 
 TEST(NcclLevels, a_host_reduces_each_share_to_its_member) {
   const auto even = [](Rank me) {

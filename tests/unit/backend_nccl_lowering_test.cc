@@ -23,7 +23,7 @@ schedule::Spec spec_of(Collective what, DType dtype = DType::kFloat32) {
 }
 
 std::vector<Step> steps(const schedule::Spec& spec, std::vector<int64_t> counts, Rank me, int64_t count = 8) {
-  const Run run{.input = in.data(), .output = out.data(), .count = count, .counts = counts};
+  const DeviceRun run{.input = in.data(), .output = out.data(), .count = count, .counts = counts};
   return steps_of(spec, std::span(&run, 1), me, 3);
 }
 

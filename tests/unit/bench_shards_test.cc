@@ -43,9 +43,9 @@ std::vector<int64_t> counts_of(const workload::Model& model) {
 void expect_whole(const std::vector<Transfer>& transfers, const std::vector<int64_t>& counts) {
   std::vector<int64_t> sent(counts.size());
   for (const Transfer& transfer : transfers) {
-    EXPECT_TRUE(std::ranges::is_sorted(transfer.pieces, {}, &Piece::server));
+    EXPECT_TRUE(std::ranges::is_sorted(transfer.pieces, {}, &ServerPiece::server));
     size_t last = 0;
-    for (const Piece& piece : transfer.pieces) {
+    for (const ServerPiece& piece : transfer.pieces) {
       EXPECT_EQ(piece.first, sent[piece.tensor]);
       EXPECT_GT(piece.count, 0);
       sent[piece.tensor] += piece.count;
@@ -72,7 +72,7 @@ TEST(Transfers, of_whole_variables_go_to_the_servers_in_turns_from_the_first_lay
   const std::vector<int64_t> counts = {1, 1, 1, 1, 1};  // the gradient of the first layer is the last one
   const std::vector<double> ready(5, 1.0);
   for (const Transfer& transfer : whole_transfers(counts, 2, ready, 1))
-    for (const Piece& piece : transfer.pieces) EXPECT_EQ(piece.server, piece.tensor % 2 == 0 ? 0 : 1);
+    for (const ServerPiece& piece : transfer.pieces) EXPECT_EQ(piece.server, piece.tensor % 2 == 0 ? 0 : 1);
   EXPECT_EQ(server_of(4, 5, 2), 0);
   EXPECT_EQ(server_of(3, 5, 2), 1);
 }

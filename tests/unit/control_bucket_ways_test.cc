@@ -125,7 +125,7 @@ TEST(Buckets, of_any_way_can_run_one_after_the_other) {
         {.costs = {.call_us = [](int64_t bytes) { return 3 + 0.1 * static_cast<double>(bytes); }}},
         {.bucket_bytes = 8 << draw(5)});
     ways.set_step(step, {});
-    const Way way{
+    const BucketWay way{
         .is_computed = draw(1) == 1, .alone_bytes = draw(1) * (8 << draw(5)), .is_by_ready = draw(1) == 1};
     std::map<std::string, size_t> bucket_of;
     const std::vector<Bucket> buckets = ways.buckets_of(way);
@@ -161,7 +161,7 @@ TEST(LargeTensors, are_first_tried_alone_where_a_copy_takes_as_long_as_a_call) {
   limits.traits_of = [](int32_t, const Terms&) { return BackendTraits{.alone_bytes = 1 << 20}; };
   BucketWays ways({.costs = {.call_us = [](int64_t) { return 200.0; }, .packing_ns = 0.35}}, limits);
   ways.set_step({seen("a", 4, 0)}, {});
-  EXPECT_THAT(ways.next_to({}, {}), Contains(Way{.alone_bytes = 512 << 10}));
+  EXPECT_THAT(ways.next_to({}, {}), Contains(BucketWay{.alone_bytes = 512 << 10}));
 }
 
 // ---- a job with something planted ----

@@ -10,8 +10,8 @@ namespace {
 
 TEST(Attribution, a_step_without_calls_is_computing_and_input) {
   const Attribution found = attribute({.step = {100, 200}, .inputs = {{90, 120}, {110, 130}}});
-  EXPECT_EQ(found.of(Share::kInput), 30);
-  EXPECT_EQ(found.of(Share::kCompute), 70);
+  EXPECT_EQ(found.of(StepShare::kInput), 30);
+  EXPECT_EQ(found.of(StepShare::kCompute), 70);
   EXPECT_EQ(found.total(), 100);
 }
 
@@ -28,16 +28,16 @@ TEST(Attribution, a_blocked_thread_is_blocked_by_the_phases_of_the_call) {
                        .submitted_last = 2,
                        .started_last = 3};
   const Attribution found = attribute({.step = {0, 100}, .calls = {call}, .blocked = {{10, 95}}});
-  EXPECT_EQ(found.of(Share::kWaiting), 15 + 15);
+  EXPECT_EQ(found.of(StepShare::kWaiting), 15 + 15);
   EXPECT_EQ(found.waiting_for.at(2), 15) << "before it submitted";
   EXPECT_EQ(found.waiting_for.at(3), 15) << "before it started";
-  EXPECT_EQ(found.of(Share::kNegotiation), 5);
-  EXPECT_EQ(found.of(Share::kQueue), 5);
-  EXPECT_EQ(found.of(Share::kPacking), 5 + 10);
-  EXPECT_EQ(found.of(Share::kTransfer), 25);
-  EXPECT_EQ(found.of(Share::kWaking), 5);
-  EXPECT_EQ(found.of(Share::kOther), 0);
-  EXPECT_EQ(found.of(Share::kCompute), 15);
+  EXPECT_EQ(found.of(StepShare::kNegotiation), 5);
+  EXPECT_EQ(found.of(StepShare::kQueue), 5);
+  EXPECT_EQ(found.of(StepShare::kPacking), 5 + 10);
+  EXPECT_EQ(found.of(StepShare::kTransfer), 25);
+  EXPECT_EQ(found.of(StepShare::kWaking), 5);
+  EXPECT_EQ(found.of(StepShare::kOther), 0);
+  EXPECT_EQ(found.of(StepShare::kCompute), 15);
   EXPECT_EQ(found.total(), 100);
   EXPECT_EQ(found.under_way, 55);
   EXPECT_EQ(found.hidden, 0);
@@ -45,8 +45,8 @@ TEST(Attribution, a_blocked_thread_is_blocked_by_the_phases_of_the_call) {
 
 TEST(Attribution, what_no_record_explains_is_called_other) {
   const Attribution found = attribute({.step = {0, 100}, .blocked = {{20, 60}}});
-  EXPECT_EQ(found.of(Share::kOther), 40) << "no call ended while it was blocked";
-  EXPECT_EQ(found.of(Share::kWaking), 0);
+  EXPECT_EQ(found.of(StepShare::kOther), 40) << "no call ended while it was blocked";
+  EXPECT_EQ(found.of(StepShare::kWaking), 0);
 }
 
 TEST(Attribution, a_result_that_is_handed_over_late_is_waking) {
@@ -54,16 +54,16 @@ TEST(Attribution, a_result_that_is_handed_over_late_is_waking) {
   const auto found = [&](std::vector<Interval> blocked) {
     return attribute({.step = {0, 100}, .calls = {call}, .blocked = std::move(blocked)});
   };
-  EXPECT_EQ(found({{32, 37}}).of(Share::kWaking), 5) << "it ended just before";
-  EXPECT_EQ(found({{20, 35}, {36, 40}}).of(Share::kWaking), 5 + 4) << "the call had two tensors";
-  EXPECT_EQ(found({{20, 35}, {36, 40}, {50, 60}}).of(Share::kOther), 10) << "that was long ago";
+  EXPECT_EQ(found({{32, 37}}).of(StepShare::kWaking), 5) << "it ended just before";
+  EXPECT_EQ(found({{20, 35}, {36, 40}}).of(StepShare::kWaking), 5 + 4) << "the call had two tensors";
+  EXPECT_EQ(found({{20, 35}, {36, 40}, {50, 60}}).of(StepShare::kOther), 10) << "that was long ago";
 }
 
 TEST(Attribution, a_transfer_that_nobody_waits_for_is_hidden) {
   const CallTimes call{.submitted = 10, .ordered = 10, .started = 10, .transfer_began = 10, .ended = 60};
   const Attribution found = attribute({.step = {0, 100}, .calls = {call}, .blocked = {{50, 60}}});
-  EXPECT_EQ(found.of(Share::kTransfer), 10);
-  EXPECT_EQ(found.of(Share::kCompute), 90);
+  EXPECT_EQ(found.of(StepShare::kTransfer), 10);
+  EXPECT_EQ(found.of(StepShare::kCompute), 90);
   EXPECT_EQ(found.hidden, 40);
   EXPECT_EQ(found.under_way, 50);
 }
@@ -78,8 +78,8 @@ TEST(Attribution, while_one_call_transfers_waiting_for_another_costs_nothing) {
                         .last_started = 80,
                         .started_last = 1};
   const Attribution found = attribute({.step = {0, 100}, .calls = {moves, waits}, .blocked = {{0, 100}}});
-  EXPECT_EQ(found.of(Share::kTransfer), 50 + 20);
-  EXPECT_EQ(found.of(Share::kWaiting), 30);
+  EXPECT_EQ(found.of(StepShare::kTransfer), 50 + 20);
+  EXPECT_EQ(found.of(StepShare::kWaiting), 30);
 }
 
 TEST(Attribution, every_moment_of_random_steps_is_counted_once) {
@@ -111,7 +111,7 @@ TEST(Attribution, every_moment_of_random_steps_is_counted_once) {
     ASSERT_EQ(found.total(), times.step.end - times.step.begin) << round;
     Nanos waiting = 0;
     for (const auto& [rank, time] : found.waiting_for) waiting += time;
-    ASSERT_EQ(waiting, found.of(Share::kWaiting));
+    ASSERT_EQ(waiting, found.of(StepShare::kWaiting));
     ASSERT_LE(found.hidden, found.under_way);
     for (const Nanos share : found.shares) ASSERT_GE(share, 0);
   }

@@ -20,7 +20,7 @@ TEST_F(SummaryTest, a_difference_is_put_down_to_a_share_that_changed_the_same_wa
   after.shares[0] = 30e6;   // more
   before.shares[1] = 20e6;  // less
   EXPECT_THAT(diff_text(before, after), HasSubstr("less than before, most of all because of " +
-                                                  std::string(name_of(static_cast<Share>(1))) + " (-"));
+                                                  std::string(name_of(static_cast<StepShare>(1))) + " (-"));
 }
 
 TEST_F(SummaryTest, a_diff_says_what_changed_most) {

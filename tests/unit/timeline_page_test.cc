@@ -102,7 +102,7 @@ TEST(TimelinePage, a_rank_for_which_nobody_waits_is_not_called_late) {
 
 TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
   Summary summary = one_step();
-  summary.shares[static_cast<size_t>(Share::kTransfer)] = 4e5;
+  summary.shares[static_cast<size_t>(StepShare::kTransfer)] = 4e5;
   for (Rank to = 1; to <= 40; ++to)
     summary.by_link.push_back({.from = 0, .to = to, .blocked = 1e5, .bytes = 2048, .gbps = 1.5});
   summary.links = {{.rank = 3, .out_gbps = 2, .in_gbps = 2},

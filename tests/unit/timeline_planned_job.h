@@ -127,7 +127,9 @@ class SummaryTest : public testing::Test {
     if (!job.is_ok()) return job.status();
     return summarize(job.value(), names);
   }
-  static double share(const Shares& shares, Share which) { return shares[static_cast<size_t>(which)] / 1e6; }
+  static double share(const Shares& shares, StepShare which) {
+    return shares[static_cast<size_t>(which)] / 1e6;
+  }
 
   std::string dir_;
 };

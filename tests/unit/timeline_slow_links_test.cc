@@ -59,7 +59,7 @@ class SlowLinks : public testing::Test {
     summary.steps = 100;
     summary.step_length = 1.2e9;
     summary.by_rank.resize(kRanks);
-    summary.shares[static_cast<size_t>(Share::kTransfer)] = 0.6e9;
+    summary.shares[static_cast<size_t>(StepShare::kTransfer)] = 0.6e9;
     judge_links(job, summary);
     return summary;
   }
@@ -142,7 +142,7 @@ TEST_F(SlowLinks, are_named_with_their_host_and_the_speeds_of_the_table_and_the_
   EXPECT_THAT(as_text(summary), HasSubstr("2            0.01            0.02  slow"));
   EXPECT_THAT(advice[1].text, HasSubstr("Apart from slow links, training stands still for 60 ms of a step"));
   EXPECT_NEAR(advice[1].gain, 0.05, 1e-3);
-  summary.shares[static_cast<size_t>(Share::kTransfer)] = 0.3e9;  // the rest: 2.5 % of a step
+  summary.shares[static_cast<size_t>(StepShare::kTransfer)] = 0.3e9;  // the rest: 2.5 % of a step
   EXPECT_THAT(advise(summary), SizeIs(1));
   summary.slow_pairs = {{.end = 0, .other = 1, .sends = true, .speed = 0.01, .usual = 0.1}};
   EXPECT_THAT(advise(summary),

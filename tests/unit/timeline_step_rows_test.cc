@@ -33,8 +33,8 @@ TEST(StepRows, are_weighted_by_their_steps_and_keep_the_largest_causes) {
 
 TEST(StepRows, say_for_whom_and_on_which_link_most_of_the_time_was) {
   StepSummary step{.length = 20e6};
-  step.shares[static_cast<size_t>(Share::kWaiting)] = 12e6;
-  step.shares[static_cast<size_t>(Share::kTransfer)] = 8e6;
+  step.shares[static_cast<size_t>(StepShare::kWaiting)] = 12e6;
+  step.shares[static_cast<size_t>(StepShare::kTransfer)] = 8e6;
   EXPECT_EQ(step_text(step), "waiting 12 ms, transfer 8 ms");
   step.waiting_for = {{3, 11e6}, {1, 1e6}};
   step.transfer_on = {{{2, 0}, 7e6}};
@@ -59,7 +59,7 @@ TEST_F(SummaryTest, each_step_says_for_which_ranks_the_others_waited) {
   for (const StepSummary& step : summary.by_step) {
     double sum = 0;
     for (const auto& [rank, time] : step.waiting_for) sum += time;
-    EXPECT_NEAR(sum, step.shares[static_cast<size_t>(Share::kWaiting)], 10);
+    EXPECT_NEAR(sum, step.shares[static_cast<size_t>(StepShare::kWaiting)], 10);
   }
 }
 

@@ -31,8 +31,8 @@ TEST_F(SummaryTest, time_is_divided_as_it_was_spent) {
   const Summary& s = summary.value();
   EXPECT_EQ(s.steps, 20);
   EXPECT_NEAR(s.step_length / 1e6, 15, 0.01);
-  EXPECT_NEAR(share(s.shares, Share::kCompute), 10, 0.01);
-  EXPECT_NEAR(share(s.shares, Share::kTransfer), 5, 0.01);
+  EXPECT_NEAR(share(s.shares, StepShare::kCompute), 10, 0.01);
+  EXPECT_NEAR(share(s.shares, StepShare::kTransfer), 5, 0.01);
   EXPECT_LT(s.unattributed, 0.02);
   EXPECT_EQ(s.calls, 40);
   EXPECT_EQ(s.planned_calls, 40);
@@ -46,7 +46,7 @@ TEST(Advice, a_single_rank_is_not_told_to_learn_a_plan) {
   summary.steps = 10;
   summary.step_length = 1e7;
   summary.calls = 20;
-  summary.shares[static_cast<size_t>(Share::kNegotiation)] = 5e6;
+  summary.shares[static_cast<size_t>(StepShare::kNegotiation)] = 5e6;
   EXPECT_THAT(as_text(summary), testing::Not(HasSubstr("learned plan")));
   const auto names_a_plan = testing::Field(&Advice::text, HasSubstr("learned plan"));
   EXPECT_THAT(advise(summary), testing::Each(testing::Not(names_a_plan)));
@@ -66,9 +66,9 @@ TEST_F(SummaryTest, a_rank_that_computes_longer_is_named_with_its_cause) {
   EXPECT_EQ(late.last, 20) << "the first call of each step";
   EXPECT_EQ(summary.value().by_rank[0].cost, 0);
   EXPECT_EQ(late.critical, 20) << "of all steps";
-  EXPECT_NEAR(share(summary.value().critical, Share::kCompute), 18, 0.01);
-  EXPECT_NEAR(share(summary.value().critical, Share::kTransfer), 5, 0.01);
-  EXPECT_EQ(share(summary.value().critical, Share::kWaiting), 0);
+  EXPECT_NEAR(share(summary.value().critical, StepShare::kCompute), 18, 0.01);
+  EXPECT_NEAR(share(summary.value().critical, StepShare::kTransfer), 5, 0.01);
+  EXPECT_EQ(share(summary.value().critical, StepShare::kWaiting), 0);
   EXPECT_THAT(as_text(summary.value()),
               HasSubstr("waits least: rank 1 in 100 % of the steps\n  compute 18 ms"));
   EXPECT_THAT(summary.value().advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
@@ -83,7 +83,7 @@ TEST_F(SummaryTest, a_late_rank_is_seen_although_the_program_says_when_it_waits_
   const Summary some = summarize_files({write(plan)}).value();
   EXPECT_FALSE(some.knows_waits);
   EXPECT_THAT(some.advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
-  EXPECT_NEAR(share(some.by_rank[0].shares, Share::kWaiting), 8, 0.01);
+  EXPECT_NEAR(share(some.by_rank[0].shares, StepShare::kWaiting), 8, 0.01);
   // Steps of an optimizer that reduces every fifth time say nothing of the program.
   plan.waits = plan.reduces = [](int64_t step) { return step % 5 == 4; };
   const Summary passes = summarize_files({write(plan, "passes.json")}).value();
@@ -96,7 +96,7 @@ TEST_F(SummaryTest, a_rank_that_waits_for_input_is_named_with_its_cause) {
   const auto summary = summarize_files({write(plan)});
   ASSERT_TRUE(summary.is_ok());
   EXPECT_EQ(summary.value().by_rank[2].why, Lateness::kInput);
-  EXPECT_NEAR(share(summary.value().by_rank[2].shares, Share::kInput), 9, 0.01);
+  EXPECT_NEAR(share(summary.value().by_rank[2].shares, StepShare::kInput), 9, 0.01);
   EXPECT_THAT(as_text(summary.value()), HasSubstr("it waits 8 ms longer for its input than the median rank"));
 }
 

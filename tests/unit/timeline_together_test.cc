@@ -97,7 +97,7 @@ TEST_F(TogetherTest, one_rank_of_many_may_differ) {
 TEST_F(TogetherTest, long_jobs_are_judged_as_short_ones_are) {
   Summary summary;
   summary.steps = 50'000;
-  summary.shares[static_cast<size_t>(Share::kCompute)] = 15e6;
+  summary.shares[static_cast<size_t>(StepShare::kCompute)] = 15e6;
   StepSamples together;
   for (int64_t step = 0; step < summary.steps; ++step)
     together.add({.step = step, .compute = step % 10 == 9 ? 60e6F : 10e6F});

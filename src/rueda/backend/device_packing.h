@@ -19,7 +19,7 @@
 namespace rueda::backend {
 
 // One run of elements on my device: a tensor, or several that are packed.
-struct Run {
+struct DeviceRun {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t count = 0;                     // as in Segment
@@ -58,7 +58,7 @@ class DevicePacking {
   // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
   Status load(const Call& call, const Scale& before);
   // [tensors], or one for all if they are packed.
-  [[nodiscard]] std::span<const Run> runs() const { return runs_; }
+  [[nodiscard]] std::span<const DeviceRun> runs() const { return runs_; }
   // Of an allreduce: where a tensor begins in the one run.
   [[nodiscard]] size_t offset_of(size_t tensor) const { return is_packed_ ? offsets_[tensor] : 0; }
   // Scales the results by `after` and puts them where the tensors are.
@@ -99,7 +99,7 @@ class DevicePacking {
   std::vector<TensorProgress> places_;  // [tensors]
   std::vector<cuda::TensorRun> table_;  // packed: tensors of this device, and where they are in the buffer
   std::vector<size_t> offsets_;         // packed: [tensors] first byte in the buffer
-  std::vector<Run> runs_;
+  std::vector<DeviceRun> runs_;
 };
 
 }  // namespace rueda::backend

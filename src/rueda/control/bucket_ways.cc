@@ -41,7 +41,7 @@ void BucketWays::set_step(std::vector<SeenTensor> step, const SetMembers& sets) 
   });
 }
 
-std::vector<Bucket> BucketWays::buckets_of(const Way& way) const {
+std::vector<Bucket> BucketWays::buckets_of(const BucketWay& way) const {
   std::vector<SeenTensor> sorted;
   if (way.is_by_ready) sorted = in_order_of_readiness(step_);
   const std::vector<SeenTensor>& step = way.is_by_ready ? sorted : step_;
@@ -54,7 +54,7 @@ std::vector<Bucket> BucketWays::buckets_of(const Way& way) const {
   return buckets;
 }
 
-BucketLimits BucketWays::sizes_of(const Way& way) const {
+BucketLimits BucketWays::sizes_of(const BucketWay& way) const {
   BucketLimits limits = limits_;
   const int64_t most = options_.costs.most_bytes;
   if (way.is_computed) {
@@ -90,14 +90,14 @@ std::vector<ReadyTensor> BucketWays::ready_of(const std::vector<SeenTensor>& ste
   return ready;
 }
 
-BucketCosts BucketWays::costs_of(const Way& way) const {
+BucketCosts BucketWays::costs_of(const BucketWay& way) const {
   BucketCosts costs = options_.costs;
   const double more = (std::pow(4.0, way.exponent) - 1) * costs.call_us(4);
   costs.call_us = [more, call_us = options_.costs.call_us](int64_t bytes) { return call_us(bytes) + more; };
   return costs;
 }
 
-CallTuning BucketWays::tuning_of(const Way& way, const Bucket& bucket) const {
+CallTuning BucketWays::tuning_of(const BucketWay& way, const Bucket& bucket) const {
   CallTuning tuning;
   if (bucket.what != Collective::kAllreduce || !limits_.traits_of(bucket.process_set, bucket).obeys_tuning)
     return tuning;
@@ -114,10 +114,12 @@ bool BucketWays::is_worth_trying(const OtherAlgorithm& other, int64_t bytes) con
   return us > chosen_us && us <= kMostDearer * chosen_us;
 }
 
-int64_t BucketWays::chunk_of(const Way& way) const { return scaled(options_.chunk_bytes, 2 * way.chunk); }
+int64_t BucketWays::chunk_of(const BucketWay& way) const {
+  return scaled(options_.chunk_bytes, 2 * way.chunk);
+}
 
-std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buckets) const {
-  std::vector<Way> ways;
+std::vector<BucketWay> BucketWays::next_to(const BucketWay& way, std::span<const Bucket> buckets) const {
+  std::vector<BucketWay> ways;
   if (!way.is_computed && step_.size() <= kMostTensors) {
     ways.push_back(way);
     ways.back().is_computed = true;
@@ -135,12 +137,13 @@ std::vector<Way> BucketWays::next_to(const Way& way, std::span<const Bucket> buc
 }
 
 // A call that is no larger than a chunk is one chunk, whatever its size.
-void BucketWays::add_chunks(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const {
+void BucketWays::add_chunks(const BucketWay& way, std::span<const Bucket> buckets,
+                            std::vector<BucketWay>& ways) const {
   int64_t largest = 0;
   for (const Bucket& bucket : buckets) largest = std::max(largest, bytes_of(bucket));
   for (const int direction : {1, -1}) {
     if (options_.chunk_bytes == 0 || std::abs(way.chunk + direction) > kMostChunkSteps) continue;
-    Way other = way;
+    BucketWay other = way;
     other.chunk += direction;
     const int64_t bytes = chunk_of(other);
     const bool is_other = std::min(bytes, chunk_of(way)) < largest;
@@ -150,8 +153,8 @@ void BucketWays::add_chunks(const Way& way, std::span<const Bucket> buckets, std
 
 // Those that are predicted to take the least for these buckets come first; none that would run little of
 // them.
-void BucketWays::add_algorithms(const Way& way, std::span<const Bucket> buckets,
-                                std::vector<Way>& ways) const {
+void BucketWays::add_algorithms(const BucketWay& way, std::span<const Bucket> buckets,
+                                std::vector<BucketWay>& ways) const {
   std::vector<std::pair<double, int>> by_cost;
   for (size_t i = 0; i < options_.algorithms.size(); ++i) {
     double us = 0, changed_us = 0;
@@ -175,7 +178,7 @@ void BucketWays::add_algorithms(const Way& way, std::span<const Bucket> buckets,
   }
 }
 
-void BucketWays::add_sizes(const Way& way, std::vector<Way>& ways) const {
+void BucketWays::add_sizes(const BucketWay& way, std::vector<BucketWay>& ways) const {
   const auto add = [&](int exponent) {
     if (std::abs(exponent) > kMostSteps) return;
     if (!way.is_computed && limits_.bucket_bytes >> std::max(0, -exponent) == 0) return;
@@ -189,7 +192,7 @@ void BucketWays::add_sizes(const Way& way, std::vector<Way>& ways) const {
 
 // First the size from which on a copy takes as long as what a call of its own costs; but one that is fused as
 // it is.
-void BucketWays::add_alone(const Way& way, std::vector<Way>& ways) const {
+void BucketWays::add_alone(const BucketWay& way, std::vector<BucketWay>& ways) const {
   const BucketCosts& costs = options_.costs;
   const auto add = [&](int64_t bytes) {
     if (bytes < kLeastAlone || bytes > kMostAlone) return;
@@ -226,7 +229,7 @@ int64_t BucketWays::step_bytes() const {
   return bytes;
 }
 
-int64_t BucketWays::fused_bytes_of(const Way& way, std::span<const Bucket> buckets) const {
+int64_t BucketWays::fused_bytes_of(const BucketWay& way, std::span<const Bucket> buckets) const {
   if (!way.is_computed) return sizes_of(way).bucket_bytes;
   int64_t largest = 0;
   for (const Bucket& bucket : buckets)
@@ -234,7 +237,7 @@ int64_t BucketWays::fused_bytes_of(const Way& way, std::span<const Bucket> bucke
   return largest;
 }
 
-std::string BucketWays::text_of(const Way& way) const {
+std::string BucketWays::text_of(const BucketWay& way) const {
   std::string text;
   if (!way.is_computed) {
     text = "buckets up to " + size_text(sizes_of(way).bucket_bytes);

@@ -21,7 +21,7 @@
 
 namespace rueda::control {
 
-struct Way {
+struct BucketWay {
   bool is_computed = false;
   int exponent = 0;         // computed: of four, for what a call costs; otherwise of two, for the size
   int64_t alone_bytes = 0;  // a tensor of this size or more travels alone; 0: none does
@@ -29,7 +29,7 @@ struct Way {
   int chunk = 0;            // exponent of four, for the size
   bool is_by_ready = false;
 
-  auto operator<=>(const Way&) const = default;
+  auto operator<=>(const BucketWay&) const = default;
 };
 
 // An algorithm that adds in the same order as those that the cost model chooses.
@@ -51,30 +51,31 @@ class BucketWays {
 
   void set_step(std::vector<SeenTensor> step, const SetMembers& sets);
   [[nodiscard]] const std::vector<SeenTensor>& step() const { return step_; }
-  [[nodiscard]] std::vector<Bucket> buckets_of(const Way& way) const;
+  [[nodiscard]] std::vector<Bucket> buckets_of(const BucketWay& way) const;
   // Those that differ from it in one thing, the most promising first. buckets: its own.
-  [[nodiscard]] std::vector<Way> next_to(const Way& way, std::span<const Bucket> buckets) const;
+  [[nodiscard]] std::vector<BucketWay> next_to(const BucketWay& way, std::span<const Bucket> buckets) const;
   // Whether these are the same calls in the same order.
   [[nodiscard]] static bool are_alike(std::span<const Bucket> some, std::span<const Bucket> others);
   [[nodiscard]] int64_t step_bytes() const;
   // The size up to which tensors are fused; of computed buckets: of the largest with several tensors.
-  [[nodiscard]] int64_t fused_bytes_of(const Way& way, std::span<const Bucket> buckets) const;
+  [[nodiscard]] int64_t fused_bytes_of(const BucketWay& way, std::span<const Bucket> buckets) const;
   // For people: "computed buckets, a call as it is predicted; tensors from 512 KiB on alone".
-  [[nodiscard]] std::string text_of(const Way& way) const;
+  [[nodiscard]] std::string text_of(const BucketWay& way) const;
 
  private:
   [[nodiscard]] std::vector<ReadyTensor> ready_of(const std::vector<SeenTensor>& step,
                                                   int64_t alone_bytes) const;
-  [[nodiscard]] BucketCosts costs_of(const Way& way) const;
-  [[nodiscard]] BucketLimits sizes_of(const Way& way) const;
-  [[nodiscard]] CallTuning tuning_of(const Way& way, const Bucket& bucket) const;
+  [[nodiscard]] BucketCosts costs_of(const BucketWay& way) const;
+  [[nodiscard]] BucketLimits sizes_of(const BucketWay& way) const;
+  [[nodiscard]] CallTuning tuning_of(const BucketWay& way, const Bucket& bucket) const;
   // Whether calls of so many bytes are to run by another algorithm.
   [[nodiscard]] bool is_worth_trying(const OtherAlgorithm& other, int64_t bytes) const;
-  void add_chunks(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const;
-  void add_algorithms(const Way& way, std::span<const Bucket> buckets, std::vector<Way>& ways) const;
-  void add_alone(const Way& way, std::vector<Way>& ways) const;
-  void add_sizes(const Way& way, std::vector<Way>& ways) const;
-  [[nodiscard]] int64_t chunk_of(const Way& way) const;
+  void add_chunks(const BucketWay& way, std::span<const Bucket> buckets, std::vector<BucketWay>& ways) const;
+  void add_algorithms(const BucketWay& way, std::span<const Bucket> buckets,
+                      std::vector<BucketWay>& ways) const;
+  void add_alone(const BucketWay& way, std::vector<BucketWay>& ways) const;
+  void add_sizes(const BucketWay& way, std::vector<BucketWay>& ways) const;
+  [[nodiscard]] int64_t chunk_of(const BucketWay& way) const;
 
   Options options_;
   BucketLimits limits_;

@@ -57,7 +57,7 @@ class PlanMaker {
   // buckets are wanted.
   PlannerActions between_passes(const PlanReport& here, Nanos now);
   std::vector<Tuner::News> take_news() { return tuner_.take_news(); }
-  [[nodiscard]] const Way& best_way() const { return tuner_.best(); }
+  [[nodiscard]] const BucketWay& best_way() const { return tuner_.best(); }
 
  private:
   // Tells all ranks that a plan of these buckets begins.

@@ -144,8 +144,8 @@ bool Tuner::is_within_budget(Nanos loss) const {
   return static_cast<double>(lost_ + loss) <= options_.budget * static_cast<double>(trained_);
 }
 
-std::optional<Way> Tuner::find_candidate() {
-  for (const Way& way : ways_.next_to(known_.best, best_buckets_)) {
+std::optional<BucketWay> Tuner::find_candidate() {
+  for (const BucketWay& way : ways_.next_to(known_.best, best_buckets_)) {
     if (known_.tried.contains(way)) continue;
     other_buckets_ = ways_.buckets_of(way);
     if (!BucketWays::are_alike(other_buckets_, best_buckets_)) return way;
@@ -157,7 +157,7 @@ std::optional<Way> Tuner::find_candidate() {
 void Tuner::begin_trial() {
   const Nanos loss = Trial::first_loss(options_.trial, recent_.median());
   if (!is_within_budget(loss + 2 * change_cost_)) return;
-  const std::optional<Way> way = find_candidate();
+  const std::optional<BucketWay> way = find_candidate();
   if (!way) {
     known_.settled = recent_.median();
     return;
@@ -193,7 +193,7 @@ void Tuner::follow_trial(Nanos period) {
   }
 }
 
-Tuner::Choice Tuner::choice(const Way& way, std::span<const Bucket> buckets) const {
+Tuner::Choice Tuner::choice(const BucketWay& way, std::span<const Bucket> buckets) const {
   return {.what = ways_.text_of(way),
           .buckets = buckets.size(),
           .fused_bytes = ways_.fused_bytes_of(way, buckets)};

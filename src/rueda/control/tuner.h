@@ -50,7 +50,7 @@ class Tuner {
     Nanos settle = 20 * kSecond;  // trains as it is for so long before the first trial
     double budget = 0.01;         // of the time, for trials
     Trial::Options trial = {};
-    Way first = {};           // what a step begins with
+    BucketWay first = {};     // what a step begins with
     int64_t most_passes = 0;  // then the best so far stays, and no more is tried; 0: no end
   };
   Tuner(Options options, BucketLimits limits)
@@ -64,7 +64,7 @@ class Tuner {
   void exposed(Nanos time);
   // Other buckets are wanted, so the plan is to end between two passes and to begin with next().
   [[nodiscard]] bool wants_change() const { return wanted_ != running_; }
-  [[nodiscard]] const Way& best() const { return known_.best; }
+  [[nodiscard]] const BucketWay& best() const { return known_.best; }
   std::vector<Bucket> next();
   // The plan has ended for another reason. What was tried is tried again when it is learned again.
   void plan_over();
@@ -90,9 +90,9 @@ class Tuner {
   // What is known of a step.
   struct Known {
     std::vector<std::string> calls;  // which tell it from others
-    Way best;
-    std::set<Way> tried;  // beside best
-    Nanos settled = 0;    // the period when nothing was left to try
+    BucketWay best;
+    std::set<BucketWay> tried;  // beside best
+    Nanos settled = 0;          // the period when nothing was left to try
   };
 
   void recall(std::vector<std::string> calls);
@@ -105,19 +105,19 @@ class Tuner {
   void end_trial(bool is_better);
   [[nodiscard]] bool is_within_budget(Nanos loss) const;
   [[nodiscard]] bool has_drifted() const;
-  [[nodiscard]] Choice choice(const Way& way, std::span<const Bucket> buckets) const;
+  [[nodiscard]] Choice choice(const BucketWay& way, std::span<const Bucket> buckets) const;
   // A way to try next; its buckets are then other_buckets_.
-  std::optional<Way> find_candidate();
+  std::optional<BucketWay> find_candidate();
 
   Options options_;
   BackendTraitsLookup traits_of_;
-  BucketWays ways_;           // of the step
-  Known known_;               // of the step
-  std::deque<Known> others_;  // of other steps
-  Way running_, wanted_;      // known_.best or other_
+  BucketWays ways_;             // of the step
+  Known known_;                 // of the step
+  std::deque<Known> others_;    // of other steps
+  BucketWay running_, wanted_;  // known_.best or other_
   std::vector<Bucket> best_buckets_, other_buckets_;
   std::optional<Trial> trial_;  // of other_
-  Way other_;
+  BucketWay other_;
   RecentTimes recent_;  // periods of passes with the best buckets
   int pauses_ = 0;      // in a row
   RecentTimes exposed_;

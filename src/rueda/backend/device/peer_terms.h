@@ -39,11 +39,11 @@ size_t slot_bytes_for(size_t section_bytes);
 schedule::Spec sum_spec(DType dtype, size_t count);
 
 // Elements of a section, to be added by one member.
-struct Share {
+struct AdderShare {
   int64_t begin = 0, count = 0;
-  bool operator==(const Share&) const = default;
+  bool operator==(const AdderShare&) const = default;
 };
 // The part of `count` elements that falls to adder `index` of `adders`; parts begin at multiples of 64.
-Share share_of(int64_t count, size_t index, size_t adders);
+AdderShare share_of(int64_t count, size_t index, size_t adders);
 
 }  // namespace rueda::backend

@@ -8,7 +8,7 @@
 
 namespace rueda::backend {
 
-void Exchange::begin(const LocalCall& call) {
+void LocalExchange::begin(const LocalCall& call) {
   call_ = &call;
   plan_.assign(call.call.spec, *call.call.group, call.segments.segments());
   shows_registered_ = false;
@@ -19,7 +19,7 @@ void Exchange::begin(const LocalCall& call) {
   sources_.resize(call.ranks());
 }
 
-void Exchange::prepare() {
+void LocalExchange::prepare() {
   const Parcel& mine = plan_.outgoing(call_->me());
   if (is_inline()) return loads_own() ? load_range(mine, 0, mine.count(), own_payload_) : void();
   shows_registered_ =
@@ -31,12 +31,12 @@ void Exchange::prepare() {
   });
 }
 
-void Exchange::write_payload(const LocalPeer& peer, std::byte* payload) const {
+void LocalExchange::write_payload(const LocalPeer& peer, std::byte* payload) const {
   const Parcel& parcel = plan_.outgoing(peer.member);
   load_range(parcel, 0, parcel.count(), payload);
 }
 
-std::string_view Exchange::choose() {
+std::string_view LocalExchange::choose() {
   givers_.assign(call_->ranks(), {});
   for (const LocalPeer& peer : call_->peers)
     givers_[static_cast<size_t>(peer.member)] = {
@@ -57,7 +57,7 @@ std::string_view Exchange::choose() {
   return name_of(all_registered ? LocalAlgorithm::kRegistered : plan_.algorithm());
 }
 
-LocalTurn Exchange::advance() {
+LocalTurn LocalExchange::advance() {
   const bool moved = contribute() || (reduces() ? reduce() : take());
   if (!is_valid_) return LocalTurn::kFailed;
   const bool is_over = contributed_ == to_contribute_ && std::ranges::all_of(givers_, [](const Giver& giver) {
@@ -69,7 +69,7 @@ LocalTurn Exchange::advance() {
 }
 
 // Fills the next of my stages, when the others have taken what it held.
-bool Exchange::contribute() {
+bool LocalExchange::contribute() {
   if (contributed_ == to_contribute_) return false;
   if (contributed_ == 0) {
     if (!stages_.are_done(*call_->host)) return false;
@@ -92,7 +92,7 @@ bool Exchange::contribute() {
 }
 
 // Takes a chunk from the next member that has one.
-bool Exchange::take() {
+bool LocalExchange::take() {
   for (size_t tried = 0; tried < givers_.size(); ++tried) {
     const size_t member = next_giver_;
     next_giver_ = (next_giver_ + 1) % givers_.size();
@@ -104,7 +104,7 @@ bool Exchange::take() {
     };
     const size_t begin = giver.taken * plan_.lane_elements();
     const size_t end = std::min(begin + plan_.lane_elements(), parcel.count());
-    parcel.for_range(begin, end, [&](const Piece& piece) {
+    parcel.for_range(begin, end, [&](const ParcelPiece& piece) {
       if (call_->segments.segments()[piece.segment].output == nullptr || !is_valid_) return;
       const std::byte* const from = source(giver, member, piece);
       std::byte* const to = call_->output_of(piece.segment, piece.output);
@@ -117,7 +117,7 @@ bool Exchange::take() {
 }
 
 // Reduces a chunk of my result, when all members have given theirs.
-bool Exchange::reduce() {
+bool LocalExchange::reduce() {
   const uint64_t chunk = givers_.front().taken;
   if (chunk == givers_.front().chunks) return false;
   for (const Giver& giver : givers_)
@@ -126,7 +126,7 @@ bool Exchange::reduce() {
   const size_t begin = chunk * plan_.lane_elements();
   const size_t end = std::min(begin + plan_.lane_elements(), mine.count());
   const schedule::Spec& spec = call_->call.spec;
-  mine.for_range(begin, end, [&](const Piece& piece) {
+  mine.for_range(begin, end, [&](const ParcelPiece& piece) {
     if (call_->segments.segments()[piece.segment].output == nullptr) return;
     for (size_t member = 0; member < givers_.size(); ++member)
       sources_[member] = source(givers_[member], member, piece);
@@ -138,21 +138,21 @@ bool Exchange::reduce() {
   return true;
 }
 
-void Exchange::note_taken(Giver& giver) {
+void LocalExchange::note_taken(Giver& giver) {
   ++giver.taken;
   if (giver.peer == nullptr || giver.is_registered || plan_.algorithm() != LocalAlgorithm::kStaged) return;
   // What it gives others may be longer.
   call_->tell(*giver.peer, &Progress::taken, giver.taken == giver.chunks ? kMostChunks : giver.taken);
 }
 
-bool Exchange::has(const Giver& giver, uint64_t chunk) const {
+bool LocalExchange::has(const Giver& giver, uint64_t chunk) const {
   if (giver.is_registered || plan_.algorithm() != LocalAlgorithm::kStaged) return true;
   if (giver.peer == nullptr) return !loads_own() || contributed_ > chunk;
   return call_->has_reached(*giver.peer, &Progress::staged, chunk + 1);
 }
 
 // Where a part of the chunk that is taken next lies; null if its giver has published a wrong address.
-const std::byte* Exchange::source(const Giver& giver, size_t member, const Piece& piece) {
+const std::byte* LocalExchange::source(const Giver& giver, size_t member, const ParcelPiece& piece) {
   const size_t element = call_->element;
   if (giver.peer == nullptr && !loads_own()) {
     const std::byte* const input = call_->input_of(piece.segment, 0);
@@ -181,9 +181,9 @@ const std::byte* Exchange::source(const Giver& giver, size_t member, const Piece
 }
 
 // Writes my contribution to [begin, end) of a parcel: prescaled, or identity elements where I have no input.
-void Exchange::load_range(const Parcel& parcel, size_t begin, size_t end, std::byte* to) const {
+void LocalExchange::load_range(const Parcel& parcel, size_t begin, size_t end, std::byte* to) const {
   const Call& call = call_->call;
-  parcel.for_range(begin, end, [&](const Piece& piece) {
+  parcel.for_range(begin, end, [&](const ParcelPiece& piece) {
     load(call.spec, call.prescale, call_->segments.segments()[piece.segment], piece.input, piece.count,
          to + (piece.at - begin) * call_->element);
   });

@@ -21,10 +21,10 @@
 
 namespace rueda::backend {
 
-class Exchange final : public LocalWork {
+class LocalExchange final : public LocalWork {
  public:
   // stages: who may still read my stages, which other kinds of collectives use as well.
-  explicit Exchange(BufferUsers& stages) : stages_(stages) {}
+  explicit LocalExchange(BufferUsers& stages) : stages_(stages) {}
 
   void begin(const LocalCall& call) override;
   [[nodiscard]] size_t bytes() const override { return plan_.total_bytes(); }
@@ -48,7 +48,7 @@ class Exchange final : public LocalWork {
   bool reduce();
   void note_taken(Giver& giver);
   [[nodiscard]] bool has(const Giver& giver, uint64_t chunk) const;
-  const std::byte* source(const Giver& giver, size_t member, const Piece& piece);
+  const std::byte* source(const Giver& giver, size_t member, const ParcelPiece& piece);
   void load_range(const Parcel& parcel, size_t begin, size_t end, std::byte* to) const;
 
   [[nodiscard]] bool reduces() const { return is_reduction(call_->call.spec.what); }

@@ -25,13 +25,13 @@
 namespace rueda::backend {
 
 // The part of one tensor in a parcel, in elements.
-struct Piece {
+struct ParcelPiece {
   size_t segment = 0;
   size_t at = 0;  // first element within the parcel
   size_t count = 0;
   size_t input = 0;   // first element within the giver's input
   size_t output = 0;  // first element within the receiver's output
-  bool operator==(const Piece&) const = default;
+  bool operator==(const ParcelPiece&) const = default;
 };
 
 class Parcel {
@@ -42,22 +42,22 @@ class Parcel {
     count_ += count;
   }
   [[nodiscard]] size_t count() const { return count_; }  // elements
-  [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
+  [[nodiscard]] std::span<const ParcelPiece> pieces() const { return pieces_; }
 
   // Calls f for what [begin, end) of the parcel has of each tensor, in order.
   template <class F>
   void for_range(size_t begin, size_t end, const F& f) const {
     if (begin >= end) return;
-    auto piece = std::ranges::upper_bound(pieces_, begin, {}, &Piece::at) - 1;
+    auto piece = std::ranges::upper_bound(pieces_, begin, {}, &ParcelPiece::at) - 1;
     for (size_t at = begin; at < end; ++piece) {
       const size_t within = at - piece->at, size = std::min(piece->count - within, end - at);
-      f(Piece{piece->segment, at, size, piece->input + within, piece->output + within});
+      f(ParcelPiece{piece->segment, at, size, piece->input + within, piece->output + within});
       at += size;
     }
   }
 
  private:
-  std::vector<Piece> pieces_;  // none is empty
+  std::vector<ParcelPiece> pieces_;  // none is empty
   size_t count_ = 0;
 };
 

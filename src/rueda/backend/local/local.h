@@ -77,7 +77,7 @@ class LocalBackend final : public Backend, public Cancellation {
   uint64_t calls_ = 0;  // calls of this backend so far; its parity chooses one-shot buffer and table
   BufferUsers one_shot_users_[2], stage_users_;
   Reduction reduction_{stage_users_};
-  Exchange exchange_{stage_users_};
+  LocalExchange exchange_{stage_users_};
   Gathered gathered_;
 };
 

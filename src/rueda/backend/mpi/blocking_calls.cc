@@ -27,7 +27,7 @@ Parts parts_of(const std::vector<int64_t>& counts) {
   return parts;
 }
 
-Status exchange(Library& library, const BlockingCall& call, const Run& run,
+Status exchange(Library& library, const BlockingCall& call, const DeviceRun& run,
                 const std::vector<int64_t>& matrix) {
   const auto n = static_cast<size_t>(call.size), me = static_cast<size_t>(call.me);
   std::vector<int64_t> given, taken;
@@ -40,7 +40,7 @@ Status exchange(Library& library, const BlockingCall& call, const Run& run,
                            {run.output, take.counts.data(), take.begins.data()}, call.terms);
 }
 
-Status run_one(Library& library, const BlockingCall& call, const Run& run,
+Status run_one(Library& library, const BlockingCall& call, const DeviceRun& run,
                const std::vector<int64_t>& counts) {
   Terms terms = call.terms;
   switch (call.what) {

@@ -26,7 +26,7 @@ struct BlockingCall {
   size_t element_bytes = 1;
   Terms terms;
   // The tensors, one after the other. Allreduce: input and output are the same. Their counts fit in int.
-  std::vector<Run> runs;
+  std::vector<DeviceRun> runs;
   std::vector<std::vector<int64_t>> counts;  // [runs]; runs refer to them
 };
 

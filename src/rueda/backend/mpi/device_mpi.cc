@@ -94,7 +94,7 @@ Status DeviceMpiBackend::load(Comm comm) {
   before_ = {.factor = call_.prescale};
   if (const Status status = gpu_->packing().load(call_, before_); !status.is_ok()) return status;
   if (call_.spec.what == Collective::kBroadcast && call_.spec.root == call_.group->me) {
-    for (const Run& run : gpu_->packing().runs()) {  // MPI_Bcast has one buffer
+    for (const DeviceRun& run : gpu_->packing().runs()) {  // MPI_Bcast has one buffer
       const size_t bytes = static_cast<size_t>(run.count) * size_of(call_.spec.dtype);
       if (bytes == 0) continue;
       if (const Status status = gpu_->stream().copy(run.output, run.input, bytes); !status.is_ok())
@@ -122,7 +122,7 @@ Status DeviceMpiBackend::run() {
                     .terms = {.comm = comm_, .type = type_of(spec.dtype), .op = op.value(), .peer = -1},
                     .runs = {},
                     .counts = {}};
-  for (const Run& run : gpu_->packing().runs()) {
+  for (const DeviceRun& run : gpu_->packing().runs()) {
     work.runs.push_back(run);
     work.counts.emplace_back(run.counts.begin(), run.counts.end());
   }

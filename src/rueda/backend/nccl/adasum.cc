@@ -30,7 +30,7 @@ size_t Adasum::reserve(size_t bytes) {
 
 Status Adasum::begin(const backend::Call& part) {
   const backend::DevicePacking& packing = gpu_.packing();
-  const Run& run = packing.runs().front();
+  const DeviceRun& run = packing.runs().front();
   dtype_ = part.spec.dtype;
   type_ = type_of_vectors(dtype_);
   count_ = static_cast<size_t>(run.count);

@@ -60,7 +60,7 @@ Status Launch::reduce() {
   call_.note(backend::Activity::kPack);
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(backend::Activity::kTransfer);
-  const std::span<const Run> runs = gpu_->packing().runs();
+  const std::span<const DeviceRun> runs = gpu_->packing().runs();
   if (is_adasum(call_.spec)) {
     const Status begun = adasum_->begin(part_);
     return begun.is_ok() ? exchange() : begun;
@@ -75,8 +75,8 @@ Status Launch::combine() { return has_exchange() ? adasum_->combine() : Status::
 
 // Members at one place of their hosts have equal shares.
 Result<backend::Segment> Launch::share() {
-  const Run& run = gpu_->packing().runs().front();
-  const Share mine = share_of(run.count, levels_->inside.me, levels_->inside.size());
+  const DeviceRun& run = gpu_->packing().runs().front();
+  const MemberShare mine = share_of(run.count, levels_->inside.me, levels_->inside.size());
   if (mine.count == 0) return backend::Segment{};
   Result<std::shared_ptr<cuda::Event>> reduced = gpu_->record();
   if (!reduced.is_ok()) return reduced.status();

@@ -53,12 +53,12 @@ LevelsOrReason levels_of(const Group& group, const schedule::Topology& topology)
   return {std::move(levels), {}};
 }
 
-Share share_of(int64_t count, Rank me, Rank n) {
+MemberShare share_of(int64_t count, Rank me, Rank n) {
   const int64_t even = count / n;
   return {.begin = me * even, .count = even + (me == n - 1 ? count % n : 0)};
 }
 
-std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n) {
+std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const DeviceRun& run, Rank me, Rank n) {
   const auto type = reduced_type(spec.dtype);
   const auto op = reduced_op(spec.op);
   RUEDA_CHECK(type && op, "NCCL does not reduce such a call");
@@ -76,7 +76,7 @@ std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const Run& run, 
   return steps;
 }
 
-std::vector<Step> gathering_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n) {
+std::vector<Step> gathering_steps_of(const schedule::Spec& spec, const DeviceRun& run, Rank me, Rank n) {
   const auto [even, left_over] = division_of(run.count, n);
   const size_t element = size_of(spec.dtype);
   const size_t share_bytes = even * element;

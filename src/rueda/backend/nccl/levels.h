@@ -40,14 +40,14 @@ struct LevelsOrReason {
 LevelsOrReason levels_of(const Group& group, const schedule::Topology& topology);
 
 // What member `me` of n on one host holds between the two functions of NCCL.
-struct Share {
+struct MemberShare {
   int64_t begin = 0, count = 0;  // elements
-  bool operator==(const Share&) const = default;
+  bool operator==(const MemberShare&) const = default;
 };
-Share share_of(int64_t count, Rank me, Rank n);
+MemberShare share_of(int64_t count, Rank me, Rank n);
 
 // The steps inside a host, as steps_of(). The output holds my part after the first, and all after the second.
-std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n);
-std::vector<Step> gathering_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n);
+std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const DeviceRun& run, Rank me, Rank n);
+std::vector<Step> gathering_steps_of(const schedule::Spec& spec, const DeviceRun& run, Rank me, Rank n);
 
 }  // namespace rueda::nccl

@@ -24,7 +24,7 @@ class Lowering {
     op_ = *op;
   }
 
-  void add(const Run& run) {
+  void add(const DeviceRun& run) {
     switch (spec_.what) {
       case Collective::kAllreduce:
         return add_step(Function::kAllReduce, run.input, run.output, run.count, 0);
@@ -54,7 +54,7 @@ class Lowering {
   }
   [[nodiscard]] size_t bytes(int64_t count) const { return static_cast<size_t>(count) * element_; }
 
-  void gather(const Run& run) {
+  void gather(const DeviceRun& run) {
     if (are_equal(run.counts))
       return add_step(Function::kAllGather, run.input, run.output, run.counts.front(), 0);
     std::byte* to = run.output;
@@ -64,7 +64,7 @@ class Lowering {
       to += bytes(count);
     }
   }
-  void scatter(const Run& run) {
+  void scatter(const DeviceRun& run) {
     if (are_equal(run.counts))
       return add_step(Function::kReduceScatter, run.input, run.output, run.counts.front(), 0);
     const std::byte* from = run.input;
@@ -74,7 +74,7 @@ class Lowering {
       from += bytes(count);
     }
   }
-  void exchange(const Run& run) {
+  void exchange(const DeviceRun& run) {
     const std::byte* from = run.input;
     std::byte* to = run.output;
     for (Rank peer = 0; peer < n_; ++peer) {
@@ -140,9 +140,9 @@ std::optional<RedOp> reduced_op(ReduceOp op) {
   return std::nullopt;
 }
 
-std::vector<Step> steps_of(const schedule::Spec& spec, std::span<const Run> runs, Rank me, Rank n) {
+std::vector<Step> steps_of(const schedule::Spec& spec, std::span<const DeviceRun> runs, Rank me, Rank n) {
   Lowering lowering(spec, me, n);
-  for (const Run& run : runs) lowering.add(run);
+  for (const DeviceRun& run : runs) lowering.add(run);
   return lowering.take();
 }
 

@@ -44,10 +44,10 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-using backend::Run;
+using backend::DeviceRun;
 
 // The steps of member `me` of n. spec.scale has no part in them.
-std::vector<Step> steps_of(const schedule::Spec& spec, std::span<const Run> runs, Rank me, Rank n);
+std::vector<Step> steps_of(const schedule::Spec& spec, std::span<const DeviceRun> runs, Rank me, Rank n);
 
 // How inputs and results of a reduction are scaled around NCCL's sum.
 struct Scaling {

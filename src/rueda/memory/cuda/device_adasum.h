@@ -40,7 +40,7 @@ RUEDA_DEVICE void add_products(Dots& sums, T a, T b) {
 
 // partial: [chunks][threads of a block]
 template <class T>
-RUEDA_DEVICE void dot_vectors(Place at, const TableEntry* table, U32 entries, U64 chunks, const U8* a,
+RUEDA_DEVICE void dot_vectors(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks, const U8* a,
                               const U8* b, Dots* partial) {
   for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
     const DotChunk part = dot_chunk<T>(entry_of(table, entries, chunk), chunk);
@@ -62,7 +62,7 @@ RUEDA_DEVICE void dot_vectors(Place at, const TableEntry* table, U32 entries, U6
 }
 
 // sums: [chunks]. One thread for each of the three sums of a chunk.
-RUEDA_DEVICE void fold_dots(Place at, const Dots* partial, U64 chunks, U64 lanes, Dots* sums) {
+RUEDA_DEVICE void fold_dots(ThreadIndex at, const Dots* partial, U64 chunks, U64 lanes, Dots* sums) {
   const auto* from = reinterpret_cast<const double*>(partial);
   auto* to = reinterpret_cast<double*>(sums);
   for (U64 i = at.block * at.threads + at.thread; i < 3 * chunks; i += at.blocks * at.threads) {
@@ -74,8 +74,8 @@ RUEDA_DEVICE void fold_dots(Place at, const Dots* partial, U64 chunks, U64 lanes
 }
 
 // factors: [entries]. One thread for each entry.
-RUEDA_DEVICE void adasum_factors(Place at, const TableEntry* table, U32 entries, U64 chunks, const Dots* sums,
-                                 Factors* factors) {
+RUEDA_DEVICE void adasum_factors(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks,
+                                 const Dots* sums, Factors* factors) {
   constexpr double kTiny = 0x1p-511;  // as on the host
   for (U64 i = at.block * at.threads + at.thread; i < entries; i += at.blocks * at.threads) {
     const U64 end = i + 1 < entries ? table[i + 1].first_chunk : chunks;
@@ -92,7 +92,7 @@ RUEDA_DEVICE void adasum_factors(Place at, const TableEntry* table, U32 entries,
 
 // `to` may be one of the vectors.
 template <class T>
-RUEDA_DEVICE void combine_vectors(Place at, const TableEntry* table, U32 entries, U64 chunks,
+RUEDA_DEVICE void combine_vectors(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks,
                                   const Factors* factors, const U8* a, const U8* b, U8* to) {
   for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
     const TableEntry& entry = entry_of(table, entries, chunk);
@@ -101,7 +101,7 @@ RUEDA_DEVICE void combine_vectors(Place at, const TableEntry* table, U32 entries
     const T* x = reinterpret_cast<const T*>(a + part.offset);
     const T* y = reinterpret_cast<const T*>(b + part.offset);
     T* out = reinterpret_cast<T*>(to + part.offset);
-    const Share share = {at.thread, at.threads};
+    const ThreadShare share = {at.thread, at.threads};
     in_groups<kGroup<T>>(share, head_of(part.count, x, y, out), part.count, [=](U64 i, auto times) {
       constexpr U32 kCount = decltype(times)::kCount;
       auto sums = load<kCount>(x + i);

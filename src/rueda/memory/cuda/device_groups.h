@@ -97,16 +97,16 @@ RUEDA_DEVICE U64 head_of(U64 count, const Narrow* narrow, const Others*... other
 }
 
 // What one of the threads that share a work does of it: every step-th from the first.
-struct Share {
+struct ThreadShare {
   U64 first, step;
 };
-RUEDA_DEVICE Share share_of_grid(Place at) {
+RUEDA_DEVICE ThreadShare share_of_grid(ThreadIndex at) {
   return {at.block * at.threads + at.thread, at.blocks * at.threads};
 }
 
 // body(i, Times<n>): does n elements from i on. Groups begin after `head` elements.
 template <U32 kCount, class Body>
-RUEDA_DEVICE void in_groups(Share share, U64 head, U64 count, Body body) {
+RUEDA_DEVICE void in_groups(ThreadShare share, U64 head, U64 count, Body body) {
   const U64 grouped = head < count ? (count - head) / kCount * kCount : 0;
   RUEDA_ROLLED
   for (U64 i = share.first * kCount; i < grouped; i += share.step * kCount) body(head + i, Times<kCount>{});

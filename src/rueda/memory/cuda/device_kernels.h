@@ -18,7 +18,7 @@ namespace rueda::cuda::device {
 constexpr U64 kChunkBytes = 16 << 10;  // what one block copies at a time: 64 bytes for each of 256 threads
 
 template <class Word>
-RUEDA_DEVICE void copy_words(Place at, const U8* __restrict from, U8* __restrict to, U64 bytes) {
+RUEDA_DEVICE void copy_words(ThreadIndex at, const U8* __restrict from, U8* __restrict to, U64 bytes) {
   const U64 words = bytes / sizeof(Word);
   const Word* in = reinterpret_cast<const Word*>(from);
   Word* out = reinterpret_cast<Word*>(to);
@@ -35,7 +35,7 @@ RUEDA_DEVICE void copy_words(Place at, const U8* __restrict from, U8* __restrict
 }
 
 // All threads of one block together: with the widest words to which both addresses are aligned.
-RUEDA_DEVICE void copy_bytes(Place at, const U8* from, U8* to, U64 bytes) {
+RUEDA_DEVICE void copy_bytes(ThreadIndex at, const U8* from, U8* to, U64 bytes) {
   const U64 alignment = (reinterpret_cast<U64>(from) | reinterpret_cast<U64>(to)) & 15;
   if (alignment == 0) return copy_words<Line>(at, from, to, bytes);
   if ((alignment & 7) == 0) return copy_words<U64>(at, from, to, bytes);
@@ -46,7 +46,7 @@ RUEDA_DEVICE void copy_bytes(Place at, const U8* from, U8* to, U64 bytes) {
 
 // move(from, to, bytes): all threads of one block together, of one chunk.
 template <bool kIsPack, class Move>
-RUEDA_DEVICE void move_chunks(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
+RUEDA_DEVICE void move_chunks(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
                               Move move) {
   for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
     const TableEntry& entry = entry_of(table, entries, chunk);
@@ -59,7 +59,7 @@ RUEDA_DEVICE void move_chunks(Place at, const TableEntry* table, U32 entries, U6
 }
 
 template <bool kIsPack>
-RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
+RUEDA_DEVICE void move_runs(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
   move_chunks<kIsPack>(at, table, entries, chunks, buffer,
                        [=](const U8* from, U8* to, U64 bytes) { copy_bytes(at, from, to, bytes); });
 }
@@ -146,7 +146,7 @@ struct Arithmetic<Bool> {
 };
 
 template <class Type, class Scale>
-RUEDA_DEVICE void scale_elements_by(Share share, const void* from, void* to, U64 count, Scale by) {
+RUEDA_DEVICE void scale_elements_by(ThreadShare share, const void* from, void* to, U64 count, Scale by) {
   using Raw = typename Type::Raw;
   const Raw* in = static_cast<const Raw*>(from);
   Raw* out = static_cast<Raw*>(to);
@@ -159,22 +159,23 @@ RUEDA_DEVICE void scale_elements_by(Share share, const void* from, void* to, U64
 }
 
 template <class Type, class Float>
-RUEDA_DEVICE void scale_prepared(Share share, const void* from, void* to, U64 count, FloatScale<Float> by) {
+RUEDA_DEVICE void scale_prepared(ThreadShare share, const void* from, void* to, U64 count,
+                                 FloatScale<Float> by) {
   if (by.inverse == 0) return scale_elements_by<Type>(share, from, to, count, by);
   scale_elements_by<Type>(share, from, to, count, InverseScale<Float>{by.inverse, by.factor});
 }
 template <class Type>
-RUEDA_DEVICE void scale_prepared(Share share, const void* from, void* to, U64 count, ScaleBy by) {
+RUEDA_DEVICE void scale_prepared(ThreadShare share, const void* from, void* to, U64 count, ScaleBy by) {
   scale_elements_by<Type>(share, from, to, count, by);
 }
 template <class Type>
-RUEDA_DEVICE void scale_elements(Share share, const void* from, void* to, U64 count, ScaleBy by) {
+RUEDA_DEVICE void scale_elements(ThreadShare share, const void* from, void* to, U64 count, ScaleBy by) {
   scale_prepared<Type>(share, from, to, count, prepared(by, typename Type::Wide{}));
 }
 
 // Packs, or unpacks, runs of elements and scales them on the way.
 template <class Type, bool kIsPack>
-RUEDA_DEVICE void move_scaled(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
+RUEDA_DEVICE void move_scaled(ThreadIndex at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer,
                               ScaleBy by) {
   move_chunks<kIsPack>(at, table, entries, chunks, buffer, [=](const U8* from, U8* to, U64 bytes) {
     scale_elements<Type>({at.thread, at.threads}, from, to, bytes / sizeof(typename Type::Raw), by);
@@ -182,7 +183,7 @@ RUEDA_DEVICE void move_scaled(Place at, const TableEntry* table, U32 entries, U6
 }
 
 template <class Type>
-RUEDA_DEVICE void add_elements(Place at, const void* one, const void* other, void* to, U64 count) {
+RUEDA_DEVICE void add_elements(ThreadIndex at, const void* one, const void* other, void* to, U64 count) {
   using Raw = typename Type::Raw;
   const Raw* a = static_cast<const Raw*>(one);
   const Raw* b = static_cast<const Raw*>(other);
@@ -232,7 +233,7 @@ RUEDA_DEVICE U64 head_of_sum(U64 count, const Sources& sources, const Raw* out) 
 
 // `to` may be one of the sources.
 template <class Type>
-RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, double prescale,
+RUEDA_DEVICE void sum_elements(ThreadIndex at, const Sources& sources, void* to, U64 count, double prescale,
                                ScaleBy finish) {
   using Raw = typename Type::Raw;
   Raw* out = static_cast<Raw*>(to);
@@ -256,7 +257,7 @@ RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 c
 }
 
 template <class Type>
-RUEDA_DEVICE void widen_elements(Place at, const void* from, void* to, U64 count) {
+RUEDA_DEVICE void widen_elements(ThreadIndex at, const void* from, void* to, U64 count) {
   using Raw = typename Type::Raw;
   const Raw* in = static_cast<const Raw*>(from);
   auto* out = static_cast<float*>(to);
@@ -271,7 +272,7 @@ RUEDA_DEVICE void widen_elements(Place at, const void* from, void* to, U64 count
 }
 
 template <class Type>
-RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 count) {
+RUEDA_DEVICE void narrow_elements(ThreadIndex at, const void* from, void* to, U64 count) {
   using Raw = typename Type::Raw;
   const auto* in = static_cast<const float*>(from);
   Raw* out = static_cast<Raw*>(to);

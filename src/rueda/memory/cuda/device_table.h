@@ -26,7 +26,7 @@ using U64 = unsigned long long;
 using I64 = long long;
 
 // Of one thread.
-struct Place {
+struct ThreadIndex {
   U64 block = 0, blocks = 1;
   U64 thread = 0, threads = 1;  // in its block
 };

@@ -4,7 +4,7 @@
 
 using namespace rueda::cuda::device;
 
-static __attribute__((device)) inline Place place() {
+static __attribute__((device)) inline ThreadIndex thread_index() {
   return {.block = static_cast<U32>(__nvvm_read_ptx_sreg_ctaid_x()),
           .blocks = static_cast<U32>(__nvvm_read_ptx_sreg_nctaid_x()),
           .thread = static_cast<U32>(__nvvm_read_ptx_sreg_tid_x()),
@@ -13,7 +13,7 @@ static __attribute__((device)) inline Place place() {
 
 #define RUEDA_GLOBAL(name, parameters, ...)                 \
   extern "C" __attribute__((global)) void name parameters { \
-    const Place at = place();                               \
+    const ThreadIndex at = thread_index();                  \
     __VA_ARGS__;                                            \
   }
 RUEDA_KERNELS(RUEDA_GLOBAL)
