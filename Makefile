@@ -54,7 +54,7 @@ wheel:
 	@tools/setup.sh apt
 	@python3 tools/build_wheel.py dist
 
-wheels: setup
+wheels:
 	@tools/setup.sh wheels
 	@$(VENV) tools/build_wheels.py
 

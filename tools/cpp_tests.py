@@ -28,7 +28,9 @@ EXPECTED = re.compile(
 )
 # What it writes before it ends the program where the kernel refuses memory that it needs for itself. That
 # says nothing about the code.
-REFUSED = re.compile(r"^==\d+==ERROR: \w+Sanitizer failed to allocate .*\(errno: 12\)$", re.MULTILINE)
+REFUSED = re.compile(
+    r"^==\d+==ERROR: \w+Sanitizer failed to allocate .*\((?:errno|error code): 12\)$", re.MULTILINE
+)
 # Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
 # AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
 NO_GUESSES = "intercept_tls_get_addr=0"

@@ -13,6 +13,11 @@ def state_of(pid: int) -> Optional[str]:
         return None
 
 
+def is_alive(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    return state_of(pid) not in (None, "Z", "X")
+
+
 def children_of(pid: int) -> List[int]:
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

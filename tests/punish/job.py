@@ -19,7 +19,9 @@ from scene import Process, Scene
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests/multiprocess"))  # virtual hosts
+sys.path.insert(0, str(ROOT / "tests/multiprocess"))  # processes, virtual hosts
+
+import processes  # noqa: E402 (found in tests/multiprocess)
 
 DISK = "16m"
 MARK = "PUNISHED_JOB"  # a variable of all processes of a job
@@ -50,17 +52,9 @@ class Hosts(Protocol):
     def limit_host(self, name: str, rate: str) -> None: ...
 
 
-def state_of(pid: int) -> str:
-    """Its letter in /proc, or nothing if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
 def is_alive(process: Process) -> bool:
     """Whether it is still that process, and no other one with its number."""
-    if state_of(process.pid) in ("", "Z", "X"):
+    if not processes.is_alive(process.pid):
         return False
     try:
         variables = Path(f"/proc/{process.pid}/environ").read_bytes()
@@ -103,7 +97,7 @@ class Records:
         at = self._read.get(entry.name, 0)
         pid = int(entry.name.partition(".")[0])
         if os.stat(entry.path).st_size == at:
-            if not state_of(pid):
+            if not processes.state_of(pid):
                 self._ended.add(entry.name)
             return
         with open(entry.path, "rb") as file:

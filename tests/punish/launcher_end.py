@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from history import Commit, history_of, read, resumed
-from job import HERE, MARK, Job, state_of
+from job import HERE, MARK, Job
+from processes import is_alive
 from undisturbed import run_job
 
 END_LIMIT_S = 60.0  # twice the --agent-timeout of the job, for agents whose connection does not end
@@ -61,6 +62,6 @@ def _processes_of(job: Job) -> list[int]:
             variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if mark in variables and state_of(int(entry)) not in ("", "Z", "X"):
+        if mark in variables and is_alive(int(entry)):
             found.append(int(entry))
     return found

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import children_of, is_alive
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -83,28 +84,15 @@ def test_a_signal_ends_the_tests_and_the_busy_processes(tmp_path: Path, number: 
     while not (tmp_path / "began").exists():
         assert run.poll() is None and time.monotonic() < end
         time.sleep(0.05)
-    started = [int(pid) for pid in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+    started = children_of(run.pid)
     run.send_signal(number)
     _, said = run.communicate(timeout=120)
     assert run.returncode == 128 + number and f"stopped by {number.name}; what runs is ended" in said
     assert len(started) == 2 and not any(is_alive(pid) for pid in started)
 
 
-def is_alive(pid: int) -> bool:
-    """Not a zombie either."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_busy_processes_end_with_their_context() -> None:
-    before = set(children())
+    before = set(children_of(os.getpid()))
     with busy_tests.busy_processes(2, 60.0):
-        assert len(set(children()) - before) == 2
-    assert not set(children()) - before
-
-
-def children() -> list[int]:
-    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [int(pid) for pid in listed.split()]
+        assert len(set(children_of(os.getpid())) - before) == 2
+    assert not set(children_of(os.getpid())) - before

@@ -109,10 +109,14 @@ def test_a_program_that_died_shows_what_its_sanitizer_wrote_even_if_tests_expect
     assert any(last in text and "one.findings.77" in text for text in tally.details)
 
 
-def test_a_program_whose_sanitizer_got_no_memory_runs_once_more(programs: Programs) -> None:
-    refused = (
-        "==7==ERROR: ThreadSanitizer failed to allocate 0x1cfb000 (30388224) bytes at address f (errno: 12)"
-    )
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "==7==ERROR: ThreadSanitizer failed to allocate 0x1cfb000 (30388224) bytes at address f (errno: 12)",
+        "==7==ERROR: ThreadSanitizer failed to allocate 0x4000 (16384) bytes of stack (error code: 12)",
+    ],
+)
+def test_a_program_whose_sanitizer_got_no_memory_runs_once_more(programs: Programs, refused: str) -> None:
     tally = programs.run("one", finding=refused, status=66, only_once=True)
     assert tally.passed == ["asan/one: A.x"] and not tally.failures
     assert tally.flaky == ["asan/one: the program, without memory for its sanitizer"]
