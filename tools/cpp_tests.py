@@ -32,7 +32,9 @@ REFUSED = re.compile(
     r"^==\d+==ERROR: \w+Sanitizer failed to allocate .*\((?:errno|error code): 12\)$", re.MULTILINE
 )
 # Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
-# AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
+# as that of our stand-ins for CUDA and NCCL, sanitizers take what stands before it for its start and size.
+# LeakSanitizer dies of that. So does ThreadSanitizer, if these are a small number and an address: it asks the
+# kernel for hundreds of TB, "(errno: 12)".
 NO_GUESSES = "intercept_tls_get_addr=0"
 ALONE = "*Alone.*"  # suites that measure the clock
 SHARDS = {"runtime_test": 4}  # programs that run for minutes, in so many parts

@@ -141,7 +141,8 @@ ASAN = Suite(
 TSAN = Suite(
     "tsan",
     {
-        "TSAN_OPTIONS": f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}",
+        "TSAN_OPTIONS": f"halt_on_error=0:{NO_GUESSES}:{FOR_ALL_SANITIZERS}"
+        f":suppressions={ROOT / 'tools/tsan.supp'}",
         **FEWER_PROGRAMS,
         "RUEDA_TEST_PROGRAMS": "1",
         # As without it, and no memory of System V either (tests/conformance/ucx_here.h).

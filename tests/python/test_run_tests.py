@@ -221,6 +221,12 @@ def test_a_stage_that_is_none_is_refused(only: str) -> None:
     assert done.returncode == 2 and f"there is no such stage: {named}; choose from cpp" in done.stderr
 
 
+@pytest.mark.parametrize("suite", [run_tests.ASAN, run_tests.TSAN], ids=lambda suite: suite.preset)
+def test_no_sanitizer_guesses_where_thread_local_memory_lies(suite: cpp_tests.Suite) -> None:
+    options = suite.environment[f"{suite.preset.upper()}_OPTIONS"]
+    assert "intercept_tls_get_addr=0" in options.split(":")
+
+
 def test_a_command_that_is_not_here_is_a_failure_that_says_what_to_do() -> None:
     tally = check_results.Tally()
     assert not run_tests.run_quietly(tally, "lint", ["no-such-command"], 1.0)
