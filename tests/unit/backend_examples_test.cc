@@ -34,8 +34,8 @@ TEST(NcclExample, eight_members_on_two_hosts_reduce_1002_elements) {
   spec.dtype = DType::kFloat32;
   spec.op = ReduceOp::kSum;
   const auto share_of_member = [](Rank me) { return nccl::share_of(1'002, me, 4); };
-  EXPECT_EQ(share_of_member(1), (nccl::MemberShare{.begin = 250, .count = 250}));
-  EXPECT_EQ(share_of_member(3), (nccl::MemberShare{.begin = 750, .count = 252}));
+  EXPECT_EQ(share_of_member(1), (backend::ElementRange{.begin = 250, .count = 250}));
+  EXPECT_EQ(share_of_member(3), (backend::ElementRange{.begin = 750, .count = 252}));
   const std::vector<nccl::Step> down = nccl::reducing_steps_of(spec, run, 3, 4);
   ASSERT_EQ(down.size(), 2u);
   EXPECT_EQ(down[0].function, nccl::Function::kReduceScatter);

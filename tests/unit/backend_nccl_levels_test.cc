@@ -52,7 +52,7 @@ TEST(NcclLevels, shares_cover_all_elements_and_the_last_member_has_what_is_left_
     for (const Rank n : {1, 2, 3, 4}) {
       int64_t next = 0;
       for (Rank me = 0; me < n; ++me) {
-        const MemberShare share = share_of(count, me, n);
+        const backend::ElementRange share = share_of(count, me, n);
         EXPECT_EQ(share.begin, next);
         EXPECT_EQ(share.count, count / n + (me == n - 1 ? count % n : 0));
         next += share.count;

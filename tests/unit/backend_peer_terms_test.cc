@@ -47,7 +47,7 @@ TEST(PeerTerms, share_every_element_once) {
     for (size_t adders = 1; adders <= 16; ++adders) {
       int64_t next = 0;
       for (size_t index = 0; index < adders; ++index) {
-        const AdderShare share = share_of(count, index, adders);
+        const ElementRange share = share_of(count, index, adders);
         EXPECT_EQ(share.begin, next);
         EXPECT_TRUE(share.begin % 64 == 0 || share.count == 0);
         next += share.count;

@@ -78,7 +78,7 @@ Status PeerExchange::add() {
   std::byte* const output = static_cast<std::byte*>(call_.segments.front().output);
   size_t index = 0;
   for (Rank member = 0; member < group_.me; ++member) index += all_places_[static_cast<size_t>(member)] > 0;
-  const AdderShare mine = share_of(call_.spec.count, index, std::max<size_t>(adders(), 1));
+  const ElementRange mine = share_of(call_.spec.count, index, std::max<size_t>(adders(), 1));
   if (output == nullptr || mine.count == 0) return barrier(State::kSharing), Status::ok();
   const auto offset = mine.begin * static_cast<int64_t>(size_of(call_.spec.dtype));
   std::vector<const void*> sources;
@@ -103,8 +103,8 @@ Status PeerExchange::take_shares() {
   for (size_t member = 0; member < all_places_.size(); ++member) {
     const int64_t place = all_places_[member];
     if (place == 0) continue;
-    const AdderShare share = is_broadcast ? AdderShare{.begin = 0, .count = call_.spec.count}
-                                          : share_of(call_.spec.count, index++, adders());
+    const ElementRange share = is_broadcast ? ElementRange{.begin = 0, .count = call_.spec.count}
+                                            : share_of(call_.spec.count, index++, adders());
     const auto me = static_cast<Rank>(member);
     if (me == group_.me || (is_broadcast && me != call_.spec.root)) continue;
     const Status copied = window_.stream().copy(output + share.begin * element,

@@ -86,7 +86,7 @@ schedule::Spec sum_spec(DType dtype, size_t count) {
           .segment_counts = {}};
 }
 
-AdderShare share_of(int64_t count, size_t index, size_t adders) {
+ElementRange share_of(int64_t count, size_t index, size_t adders) {
   const auto n = static_cast<int64_t>(adders);
   const int64_t each = ((count + n - 1) / n + kShareElements - 1) / kShareElements * kShareElements;
   const int64_t begin = std::min(count, each * static_cast<int64_t>(index));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "rueda/backend/backend.h"
+#include "rueda/backend/element_range.h"
 #include "rueda/memory/cuda/driver_api.h"
 
 namespace rueda::backend {
@@ -38,12 +39,8 @@ size_t slot_bytes_for(size_t section_bytes);
 // The sum of a table in host memory, in which each member fills its own place.
 schedule::Spec sum_spec(DType dtype, size_t count);
 
-// Elements of a section, to be added by one member.
-struct AdderShare {
-  int64_t begin = 0, count = 0;
-  bool operator==(const AdderShare&) const = default;
-};
-// The part of `count` elements that falls to adder `index` of `adders`; parts begin at multiples of 64.
-AdderShare share_of(int64_t count, size_t index, size_t adders);
+// The part of the `count` elements of a section that adder `index` of `adders` adds; parts begin at multiples
+// of 64.
+ElementRange share_of(int64_t count, size_t index, size_t adders);
 
 }  // namespace rueda::backend

@@ -76,7 +76,7 @@ Status Launch::combine() { return has_exchange() ? adasum_->combine() : Status::
 // Members at one place of their hosts have equal shares.
 Result<backend::Segment> Launch::share() {
   const DeviceRun& run = gpu_->packing().runs().front();
-  const MemberShare mine = share_of(run.count, levels_->inside.me, levels_->inside.size());
+  const backend::ElementRange mine = share_of(run.count, levels_->inside.me, levels_->inside.size());
   if (mine.count == 0) return backend::Segment{};
   Result<std::shared_ptr<cuda::Event>> reduced = gpu_->record();
   if (!reduced.is_ok()) return reduced.status();

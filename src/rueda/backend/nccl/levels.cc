@@ -53,7 +53,7 @@ LevelsOrReason levels_of(const Group& group, const schedule::Topology& topology)
   return {std::move(levels), {}};
 }
 
-MemberShare share_of(int64_t count, Rank me, Rank n) {
+backend::ElementRange share_of(int64_t count, Rank me, Rank n) {
   const int64_t even = count / n;
   return {.begin = me * even, .count = even + (me == n - 1 ? count % n : 0)};
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "rueda/backend/element_range.h"
 #include "rueda/backend/nccl/lowering.h"
 #include "rueda/base/types.h"
 #include "rueda/schedule/topology.h"
@@ -40,11 +41,7 @@ struct LevelsOrReason {
 LevelsOrReason levels_of(const Group& group, const schedule::Topology& topology);
 
 // What member `me` of n on one host holds between the two functions of NCCL.
-struct MemberShare {
-  int64_t begin = 0, count = 0;  // elements
-  bool operator==(const MemberShare&) const = default;
-};
-MemberShare share_of(int64_t count, Rank me, Rank n);
+backend::ElementRange share_of(int64_t count, Rank me, Rank n);
 
 // The steps inside a host, as steps_of(). The output holds my part after the first, and all after the second.
 std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const DeviceRun& run, Rank me, Rank n);
